@@ -1,0 +1,40 @@
+import { z } from 'zod'
+import { SESSION_STATUSES } from '../session-state.ts'
+import { AgentOptions } from './agent-options.ts'
+import { AgentName, Env, IsoTime, Paging } from './common-schemas.ts'
+
+export const SessionStatusSchema = z.enum(SESSION_STATUSES)
+
+export const SessionCreate = AgentOptions.extend({
+  agent: AgentName,
+  agentVersion: z.number().int().min(1).optional().describe('Default: the newest version'),
+  env: Env.optional().describe('Variables for this session, over those of the agent'),
+}).meta({ id: 'SessionCreate' })
+export type SessionCreate = z.infer<typeof SessionCreate>
+
+export const Session = z
+  .object({
+    id: z.string(),
+    tenantId: z.string(),
+    agentName: z.string(),
+    agentVersion: z.number().int(),
+    provider: z.string(),
+    isolation: z.enum(['bwrap', 'none']).describe('What stands between the agent and the host'),
+    status: SessionStatusSchema,
+    sandboxId: z.string().optional(),
+    model: z.string().optional(),
+    config: AgentOptions,
+    env: z.record(z.string(), z.literal('***')),
+    createdAt: IsoTime,
+    lastActiveAt: IsoTime,
+    endedAt: IsoTime.optional(),
+    error: z.object({ code: z.string(), message: z.string() }).optional(),
+  })
+  .meta({ id: 'Session' })
+export type Session = z.infer<typeof Session>
+
+export const SessionList = Paging.extend({
+  agent: AgentName.optional(),
+  status: SessionStatusSchema.optional(),
+})
+export type SessionList = z.input<typeof SessionList>

@@ -1,0 +1,28 @@
+/** Where a server listens unless told otherwise. */
+export const DEFAULT_PORT = 4100
+export const DEFAULT_HOST = '127.0.0.1'
+
+/** Bridge and server refuse a longer line: larger than any SDK message, small enough to hold in memory. */
+export const MAX_LINE_BYTES = 32 * 1024 * 1024
+/** Commands a host may have under way on one bridge. */
+export const MAX_OUTSTANDING_COMMANDS = 64
+
+export const MAX_MESSAGE_CHARS = 500_000
+export const MAX_CONTENT_BLOCKS = 20
+export const MAX_JSON_BODY_BYTES = 50 * 1024 * 1024
+
+export const MAX_FILE_BYTES = 100 * 1024 * 1024
+export const MAX_FILES_PER_REQUEST = 500
+export const MAX_PATH_CHARS = 1024
+
+export const MAX_AGENT_BYTES = 100 * 1024 * 1024
+export const MAX_AGENT_FILES = 10_000
+
+export const DEFAULT_EXEC_TIMEOUT_MS = 30_000
+export const MAX_EXEC_TIMEOUT_MS = 3_600_000
+export const MAX_EXEC_OUTPUT_BYTES = 10 * 1024 * 1024
+
+/** A client that accepts no byte for this long is dropped; its turn goes on. */
+export const STUCK_CLIENT_TIMEOUT_MS = 30_000
+
+export const DEFAULT_TENANT = 'default'

@@ -1,0 +1,183 @@
+/**
+ * Every failure a client can see. `retryable` says that the same request may succeed later without being
+ * changed; `docs/errors.md` is this table.
+ */
+export const ERRORS = {
+  validation_failed: {
+    status: 400,
+    retryable: false,
+    summary: 'The request is malformed; `details` names each field.',
+  },
+  path_invalid: {
+    status: 400,
+    retryable: false,
+    summary: 'The path leaves the workspace, crosses a link or is not allowed.',
+  },
+  not_a_file: {
+    status: 400,
+    retryable: false,
+    summary: 'The path names a directory, link or device where a file is needed.',
+  },
+  archive_invalid: {
+    status: 400,
+    retryable: false,
+    summary: 'The uploaded archive is broken or holds entries that are not allowed.',
+  },
+  agent_invalid: {
+    status: 400,
+    retryable: false,
+    summary: 'The agent folder cannot be deployed, for example because CLAUDE.md is missing.',
+  },
+  unauthorized: {
+    status: 401,
+    retryable: false,
+    summary: 'The API key is missing or wrong. Send `Authorization: Bearer <key>`.',
+  },
+  forbidden: { status: 403, retryable: false, summary: 'This server does not allow that operation.' },
+  route_not_found: { status: 404, retryable: false, summary: 'No such path. See /docs.' },
+  agent_not_found: { status: 404, retryable: false, summary: 'No agent has that name. Deploy it first.' },
+  session_not_found: { status: 404, retryable: false, summary: 'No session has that id.' },
+  file_not_found: { status: 404, retryable: false, summary: 'The workspace has no such file.' },
+  method_not_allowed: { status: 405, retryable: false, summary: 'The path exists, but not for this method.' },
+  agent_in_use: {
+    status: 409,
+    retryable: false,
+    summary: 'Sessions that have not ended still use the agent.',
+  },
+  session_conflict: {
+    status: 409,
+    retryable: true,
+    summary: 'The session changed state meanwhile. Read it and try again.',
+  },
+  session_ended: { status: 409, retryable: false, summary: 'The session has ended. Create a new one.' },
+  session_paused: {
+    status: 409,
+    retryable: false,
+    summary: 'The session is paused and autoResume is off. Resume it first.',
+  },
+  turn_in_progress: {
+    status: 409,
+    retryable: true,
+    summary: 'The session is still working on the previous message.',
+  },
+  no_turn: { status: 409, retryable: false, summary: 'The session is not working on a message.' },
+  session_gone: { status: 410, retryable: false, summary: 'An ended session cannot be resumed.' },
+  payload_too_large: {
+    status: 413,
+    retryable: false,
+    summary: 'The body or one of its parts exceeds the limit named.',
+  },
+  unsupported_media_type: {
+    status: 415,
+    retryable: false,
+    summary: 'Send JSON, or for uploads a tar or gzipped tar.',
+  },
+  rate_limited: {
+    status: 429,
+    retryable: true,
+    summary: 'Too many requests. Wait as long as Retry-After says.',
+  },
+  exec_timeout: {
+    status: 504,
+    retryable: false,
+    summary: 'The command ran longer than its time-out and was killed.',
+  },
+  internal_error: {
+    status: 500,
+    retryable: true,
+    summary: 'A fault in Ash. The log has it under the request id.',
+  },
+  sandbox_start_failed: { status: 500, retryable: true, summary: 'The sandbox did not start.' },
+  sandbox_died: {
+    status: 502,
+    retryable: true,
+    summary: 'The sandbox ended unexpectedly. The session resumes with the next message.',
+  },
+  bridge_protocol_error: {
+    status: 502,
+    retryable: true,
+    summary: 'The sandbox sent something that is not the protocol and was stopped.',
+  },
+  bridge_unresponsive: {
+    status: 504,
+    retryable: true,
+    summary: 'The bridge stopped answering and was stopped.',
+  },
+  agent_crashed: {
+    status: 502,
+    retryable: true,
+    summary: 'The agent process ended in the middle of a turn. The next message starts it again.',
+  },
+  agent_failed: { status: 502, retryable: false, summary: 'The agent SDK reported that the turn failed.' },
+  model_api_error: {
+    status: 502,
+    retryable: true,
+    summary: 'The model API refused or failed; the message has its answer.',
+  },
+  turn_timeout: {
+    status: 504,
+    retryable: true,
+    summary: 'The turn ran longer than the time allowed and was stopped.',
+  },
+  interrupted: {
+    status: 503,
+    retryable: true,
+    summary: 'The server stopped in the middle of the turn; what was durable is in the log.',
+  },
+  pool_full: {
+    status: 503,
+    retryable: true,
+    summary: 'Every sandbox slot is taken. End a session or raise ASH_MAX_SANDBOXES.',
+  },
+  provider_unavailable: {
+    status: 503,
+    retryable: false,
+    summary: 'This machine cannot give the isolation configured; the message says what is missing.',
+  },
+  server_stopping: { status: 503, retryable: true, summary: 'The server is shutting down.' },
+} as const satisfies Record<string, { status: number; retryable: boolean; summary: string }>
+
+export type ErrorCode = keyof typeof ERRORS
+
+/** One problem with one part of a request; `path` is dotted, as in `files.0.path`. */
+export interface ErrorDetail {
+  path: string
+  message: string
+}
+
+/** The one error class: a code of the table, a message with the facts. */
+export class AshError extends Error {
+  readonly code: ErrorCode
+  readonly details: ErrorDetail[] | undefined
+  /** Seconds after which a retry makes sense, where that is known. */
+  readonly retryAfterSeconds: number | undefined
+
+  constructor(
+    code: ErrorCode,
+    message: string,
+    options: { cause?: unknown; details?: ErrorDetail[]; retryAfterSeconds?: number } = {},
+  ) {
+    super(message, options.cause === undefined ? undefined : { cause: options.cause })
+    this.name = 'AshError'
+    this.code = code
+    this.details = options.details
+    this.retryAfterSeconds = options.retryAfterSeconds
+  }
+
+  get statusCode(): number {
+    return ERRORS[this.code].status
+  }
+
+  get isRetryable(): boolean {
+    return ERRORS[this.code].retryable
+  }
+}
+
+export function isErrorCode(code: unknown): code is ErrorCode {
+  return typeof code === 'string' && Object.hasOwn(ERRORS, code)
+}
+
+/** True for an AshError, of that code if one is given. */
+export function isAshError(error: unknown, code?: ErrorCode): error is AshError {
+  return error instanceof AshError && (code === undefined || error.code === code)
+}

@@ -1,0 +1,64 @@
+export { AgentOptions } from './api/agent-options.ts'
+export { Agent, AgentDeploy, AgentVersion, FileInput } from './api/agent-schemas.ts'
+export {
+  AgentName,
+  Env,
+  ErrorReply,
+  IsoTime,
+  isRelativePath,
+  Paging,
+  RelativePath,
+  SessionId,
+} from './api/common-schemas.ts'
+export { ExecReply, ExecRequest } from './api/exec-schemas.ts'
+export { FileEntry, FileList, FilesWrite, FileText } from './api/file-schemas.ts'
+export {
+  type DoneEventData,
+  type ErrorEventData,
+  EVENT_TYPES,
+  type EventType,
+  LogEntry,
+  MessageList,
+  MessageSend,
+  type TurnEventData,
+} from './api/message-schemas.ts'
+export { Health, Ready } from './api/platform-schemas.ts'
+export { Session, SessionCreate, SessionList } from './api/session-schemas.ts'
+export {
+  DEFAULT_EXEC_TIMEOUT_MS,
+  DEFAULT_HOST,
+  DEFAULT_PORT,
+  DEFAULT_TENANT,
+  MAX_AGENT_BYTES,
+  MAX_AGENT_FILES,
+  MAX_CONTENT_BLOCKS,
+  MAX_EXEC_OUTPUT_BYTES,
+  MAX_EXEC_TIMEOUT_MS,
+  MAX_FILE_BYTES,
+  MAX_FILES_PER_REQUEST,
+  MAX_JSON_BODY_BYTES,
+  MAX_LINE_BYTES,
+  MAX_MESSAGE_CHARS,
+  MAX_OUTSTANDING_COMMANDS,
+  MAX_PATH_CHARS,
+  STUCK_CLIENT_TIMEOUT_MS,
+} from './constants.ts'
+export { AshError, ERRORS, type ErrorCode, type ErrorDetail, isAshError, isErrorCode } from './errors.ts'
+export {
+  type BridgeCommand,
+  type BridgeEvent,
+  decodeCommand,
+  decodeEvent,
+  type ExecResult,
+  encodeLine,
+  encodeMessage,
+  LineSplitter,
+  type MessageEvent,
+  ProtocolError,
+  type SessionSetup,
+  type TerminalEvent,
+  type TurnDone,
+  UNSOLICITED,
+} from './protocol.ts'
+export { canFollow, SESSION_STATUSES, type SessionStatus, statusesBefore } from './session-state.ts'
+export { formatSSE, parseSSE, type SSEFrame } from './sse.ts'

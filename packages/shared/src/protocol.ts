@@ -1,0 +1,224 @@
+import { MAX_LINE_BYTES } from './constants.ts'
+
+/**
+ * The bridge protocol: one JSON object per line, commands towards the sandbox, events back. Every command has
+ * an id and every event names the command it answers. What a bridge sends is hostile input; decoding throws
+ * `ProtocolError` and nothing else.
+ */
+export type BridgeCommand =
+  | { cmd: 'configure'; id: string; session: SessionSetup }
+  | { cmd: 'query'; id: string; content: unknown; options: Record<string, unknown> }
+  | { cmd: 'resume'; id: string; options: Record<string, unknown> }
+  | { cmd: 'interrupt'; id: string }
+  | { cmd: 'exec'; id: string; command: string; timeoutMs: number }
+  | { cmd: 'ping'; id: string }
+  | { cmd: 'shutdown'; id: string }
+
+/** What makes a sandbox this session's: sent once, before anything else. */
+export interface SessionSetup {
+  sessionId: string
+  /** The agent SDK's own session id; resumed if its transcript exists, otherwise begun. */
+  sdkSessionId: string
+  env: Record<string, string>
+  /** Token that the model proxy of this sandbox accepts in place of a key. */
+  modelToken: string
+}
+
+export type BridgeEvent =
+  | { ev: 'ready'; id: string }
+  | MessageEvent
+  | { ev: 'output'; id: string; stream: 'stdout' | 'stderr'; data: string }
+  | { ev: 'log'; id: string; level: string; text: string }
+  | TerminalEvent
+
+/** An SDK message. `json` is the text as the bridge wrote it, one valid JSON object without a line break. */
+export interface MessageEvent {
+  ev: 'message'
+  id: string
+  type: string
+  json: string
+}
+
+/** Exactly one of these ends each command. */
+export type TerminalEvent =
+  | { ev: 'done'; id: string; data: TurnDone }
+  | { ev: 'result'; id: string; data: unknown }
+  | { ev: 'pong'; id: string }
+  | { ev: 'error'; id: string; code: string; error: string }
+
+export interface TurnDone {
+  stopReason: string
+  usage?: unknown
+  /** The SDK's session id, which the SDK may change. */
+  sdkSessionId?: string
+  /** Options that could not be changed on the live query, so that it was opened anew. */
+  reopened?: string[]
+}
+
+export interface ExecResult {
+  exitCode: number | null
+  signal: string | null
+  stdout: string
+  stderr: string
+  truncated: boolean
+  timedOut: boolean
+}
+
+/** The command id of SDK messages that come between turns. */
+export const UNSOLICITED = 'session'
+
+export class ProtocolError extends Error {
+  override readonly name = 'ProtocolError'
+}
+
+export function encodeLine(value: BridgeCommand | Exclude<BridgeEvent, MessageEvent>): string {
+  return `${JSON.stringify(value)}\n`
+}
+
+export function encodeMessage(id: string, message: unknown): string {
+  return `{"ev":"message","id":"${id}","data":${JSON.stringify(message)}}\n`
+}
+
+const COMMANDS: ReadonlySet<string> = new Set<BridgeCommand['cmd']>([
+  'configure',
+  'query',
+  'resume',
+  'interrupt',
+  'exec',
+  'ping',
+  'shutdown',
+])
+
+export function decodeCommand(line: string): BridgeCommand {
+  const value = parseObject(line)
+  if (typeof value.cmd !== 'string' || !COMMANDS.has(value.cmd)) throw new ProtocolError('unknown command')
+  if (!isId(value.id)) throw new ProtocolError('a command needs an id')
+  return value as unknown as BridgeCommand
+}
+
+const ID = /^[A-Za-z0-9_-]{1,64}$/
+const MESSAGE_HEAD = /^\{"ev":"message","id":"([A-Za-z0-9_-]{1,64})","data":/
+
+export function decodeEvent(line: string): BridgeEvent {
+  // A carriage return is whitespace to JSON but ends a line in an SSE frame.
+  if (line.includes('\r')) throw new ProtocolError('carriage return in an event')
+  const head = MESSAGE_HEAD.exec(line)
+  return head?.[1] === undefined
+    ? decodePlainEvent(line)
+    : decodeMessage(head[1], line.slice(head[0].length, -1), line)
+}
+
+/** The message text itself is parsed, not the line: what is checked is exactly what is stored and sent. */
+function decodeMessage(id: string, json: string, line: string): MessageEvent {
+  if (!line.endsWith('}')) throw new ProtocolError('unfinished message event')
+  const { type } = parseObject(json)
+  if (typeof type !== 'string') throw new ProtocolError('a message without a type')
+  return { ev: 'message', id, type, json }
+}
+
+function decodePlainEvent(line: string): BridgeEvent {
+  const event = parseObject(line)
+  if (!isId(event.id)) throw new ProtocolError('an event needs the id of its command')
+  if (!isPlainEvent(event)) throw new ProtocolError('unknown or malformed event')
+  return event as unknown as BridgeEvent
+}
+
+function isPlainEvent(event: Record<string, unknown>): boolean {
+  const isText = (...keys: string[]) => keys.every((key) => typeof event[key] === 'string')
+  switch (event.ev) {
+    case 'ready':
+    case 'pong':
+      return true
+    case 'output':
+      return isText('data') && (event.stream === 'stdout' || event.stream === 'stderr')
+    case 'log':
+      return isText('level', 'text')
+    case 'error':
+      return isText('code', 'error')
+    case 'result':
+      return 'data' in event
+    case 'done':
+      return isTurnDone(event.data)
+    default:
+      return false
+  }
+}
+
+function isTurnDone(data: unknown): boolean {
+  if (typeof data !== 'object' || data === null) return false
+  const { stopReason, sdkSessionId, reopened } = data as Record<string, unknown>
+  return (
+    typeof stopReason === 'string' &&
+    (sdkSessionId === undefined || typeof sdkSessionId === 'string') &&
+    (reopened === undefined ||
+      (Array.isArray(reopened) && reopened.every((name) => typeof name === 'string')))
+  )
+}
+
+const isId = (id: unknown) => typeof id === 'string' && ID.test(id)
+
+function parseObject(text: string): Record<string, unknown> {
+  let value: unknown
+  try {
+    value = JSON.parse(text)
+  } catch {
+    throw new ProtocolError('a line is not JSON')
+  }
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) {
+    throw new ProtocolError('a line is not a JSON object')
+  }
+  return value as Record<string, unknown>
+}
+
+const NEWLINE = 10
+
+/** Cuts a byte stream into lines of valid UTF-8, holding at most one unfinished line of bounded length. */
+export class LineSplitter {
+  readonly #maxBytes: number
+  readonly #decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
+  #parts: Uint8Array[] = []
+  #size = 0
+
+  constructor(maxBytes: number = MAX_LINE_BYTES) {
+    this.#maxBytes = maxBytes
+  }
+
+  /** The lines that this chunk completes. */
+  *push(chunk: Uint8Array): Generator<string> {
+    let start = 0
+    for (let end = chunk.indexOf(NEWLINE); end >= 0; end = chunk.indexOf(NEWLINE, start)) {
+      const line = this.#take(chunk.subarray(start, end))
+      start = end + 1
+      if (line !== '') yield line
+    }
+    if (start < chunk.length) this.#keep(chunk.subarray(start))
+  }
+
+  #keep(part: Uint8Array): void {
+    this.#size += part.length
+    if (this.#size > this.#maxBytes) throw new ProtocolError(`a line is longer than ${this.#maxBytes} bytes`)
+    this.#parts.push(part)
+  }
+
+  #take(last: Uint8Array): string {
+    this.#keep(last)
+    const bytes = this.#parts.length === 1 ? last : join(this.#parts, this.#size)
+    this.#parts = []
+    this.#size = 0
+    try {
+      return this.#decoder.decode(bytes)
+    } catch {
+      throw new ProtocolError('a line is not UTF-8')
+    }
+  }
+}
+
+function join(parts: Uint8Array[], size: number): Uint8Array {
+  const bytes = new Uint8Array(size)
+  let offset = 0
+  for (const part of parts) {
+    bytes.set(part, offset)
+    offset += part.length
+  }
+  return bytes
+}
