@@ -17,8 +17,8 @@ export type BridgeCommand =
 /** What makes a sandbox this session's: sent once, before anything else. */
 export interface SessionSetup {
   sessionId: string
-  /** The agent SDK's own session id; resumed if its transcript exists, otherwise begun. */
-  sdkSessionId: string
+  /** The agent SDK's own id of the conversation, once it is known; resumed if its transcript exists. */
+  sdkSessionId?: string
   env: Record<string, string>
   /** Token that the model proxy of this sandbox accepts in place of a key. */
   modelToken: string
@@ -36,6 +36,8 @@ export interface MessageEvent {
   ev: 'message'
   id: string
   type: string
+  /** The SDK's id of the conversation, which most messages carry. */
+  sdkSessionId?: string
   json: string
 }
 
@@ -49,8 +51,6 @@ export type TerminalEvent =
 export interface TurnDone {
   stopReason: string
   usage?: unknown
-  /** The SDK's session id, which the SDK may change. */
-  sdkSessionId?: string
   /** Options that could not be changed on the live query, so that it was opened anew. */
   reopened?: string[]
 }
@@ -111,9 +111,9 @@ export function decodeEvent(line: string): BridgeEvent {
 /** The message text itself is parsed, not the line: what is checked is exactly what is stored and sent. */
 function decodeMessage(id: string, json: string, line: string): MessageEvent {
   if (!line.endsWith('}')) throw new ProtocolError('unfinished message event')
-  const { type } = parseObject(json)
+  const { type, session_id: sdkSessionId } = parseObject(json)
   if (typeof type !== 'string') throw new ProtocolError('a message without a type')
-  return { ev: 'message', id, type, json }
+  return { ev: 'message', id, type, json, ...(isUuid(sdkSessionId) && { sdkSessionId }) }
 }
 
 function decodePlainEvent(line: string): BridgeEvent {
@@ -146,15 +146,16 @@ function isPlainEvent(event: Record<string, unknown>): boolean {
 
 function isTurnDone(data: unknown): boolean {
   if (typeof data !== 'object' || data === null) return false
-  const { stopReason, sdkSessionId, reopened } = data as Record<string, unknown>
+  const { stopReason, reopened } = data as Record<string, unknown>
   return (
     typeof stopReason === 'string' &&
-    (sdkSessionId === undefined || typeof sdkSessionId === 'string') &&
     (reopened === undefined ||
       (Array.isArray(reopened) && reopened.every((name) => typeof name === 'string')))
   )
 }
 
+const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i
+const isUuid = (id: unknown): id is string => typeof id === 'string' && UUID.test(id)
 const isId = (id: unknown) => typeof id === 'string' && ID.test(id)
 
 function parseObject(text: string): Record<string, unknown> {

@@ -1,0 +1,55 @@
+import type { Socket } from 'node:net'
+import {
+  type BridgeCommand,
+  type BridgeEvent,
+  decodeCommand,
+  encodeLine,
+  encodeMessage,
+  LineSplitter,
+  type MessageEvent,
+} from '@ash-ai/shared'
+
+/** The bridge's end of the connection to its host. Writing waits while the socket is full. */
+export class BridgeConnection {
+  readonly #socket: Socket
+  #drained: Promise<void> | undefined
+
+  constructor(socket: Socket) {
+    this.#socket = socket
+  }
+
+  send(event: Exclude<BridgeEvent, MessageEvent>): Promise<void> {
+    return this.#write(encodeLine(event))
+  }
+
+  /** An SDK message, exactly as the SDK produced it. */
+  sendMessage(commandId: string, message: unknown): Promise<void> {
+    return this.#write(encodeMessage(commandId, message))
+  }
+
+  /** Hands each command to `serve`; resolves when the host has gone away. */
+  listen(serve: (command: BridgeCommand) => Promise<void>): Promise<void> {
+    const lines = new LineSplitter()
+    this.#socket.on('data', (chunk: Buffer) => {
+      for (const line of lines.push(chunk)) void serve(decodeCommand(line))
+    })
+    return new Promise((resolve) => {
+      this.#socket
+        .on('end', resolve)
+        .on('close', () => resolve())
+        .on('error', () => resolve())
+    })
+  }
+
+  async #write(line: string): Promise<void> {
+    await this.#drained
+    if (this.#socket.write(line)) return
+    this.#drained ??= new Promise((resolve) => {
+      this.#socket.once('drain', () => {
+        this.#drained = undefined
+        resolve()
+      })
+    })
+    await this.#drained
+  }
+}

@@ -1,0 +1,176 @@
+import type { Duplex } from 'node:stream'
+import {
+  AshError,
+  type BridgeCommand,
+  type BridgeEvent,
+  decodeEvent,
+  encodeLine,
+  LineSplitter,
+  MAX_OUTSTANDING_COMMANDS,
+  ProtocolError,
+  UNSOLICITED,
+} from '@ash-ai/shared'
+
+const HIGH_WATER_CHARS = 4 * 1024 * 1024
+const PING_INTERVAL_MS = 5_000
+const PONG_TIMEOUT_MS = 30_000
+
+type CommandInput = BridgeCommand extends infer Command
+  ? Command extends unknown
+    ? Omit<Command, 'id'>
+    : never
+  : never
+
+/** Events that wait to be taken by whoever iterates them. */
+class Inbox {
+  waiting: { event: BridgeEvent; chars: number }[] = []
+  wake: () => void = () => {}
+
+  take(): { event: BridgeEvent; chars: number }[] {
+    const taken = this.waiting
+    this.waiting = []
+    return taken
+  }
+
+  changed(): Promise<void> {
+    return new Promise((resolve) => {
+      this.wake = resolve
+    })
+  }
+}
+
+/**
+ * One connection to one bridge. Sends commands and hands each its own events; reads no further while events
+ * wait to be taken, so that pressure reaches the SDK. What does not follow the protocol ends the connection.
+ */
+export class BridgeClient {
+  /** Resolves when the bridge says it is ready. */
+  readonly ready: Promise<void>
+  /** Resolves with the reason when the connection is over. */
+  readonly closed: Promise<AshError>
+  readonly #stream: Duplex
+  readonly #commands = new Map<string, Inbox>()
+  readonly #unsolicited = new Inbox()
+  readonly #watchdog: NodeJS.Timeout
+  #isReady: () => void = () => {}
+  #isClosed: (error: AshError) => void = () => {}
+  #failure: AshError | undefined
+  #nextId = 1
+  #queuedChars = 0
+  #lastHeardMs = Date.now()
+
+  constructor(stream: Duplex) {
+    this.#stream = stream
+    this.ready = new Promise((resolve) => {
+      this.#isReady = resolve
+    })
+    this.closed = new Promise((resolve) => {
+      this.#isClosed = resolve
+    })
+    this.#listen()
+    this.#watchdog = setInterval(() => this.#checkPulse(), PING_INTERVAL_MS).unref()
+  }
+
+  /** Sends a command; iterates its events up to and including the one that ends it. */
+  async *request(command: CommandInput): AsyncGenerator<BridgeEvent> {
+    if (this.#failure) throw this.#failure
+    if (this.#commands.size >= MAX_OUTSTANDING_COMMANDS) throw new Error('too many commands under way')
+    if (this.#commands.size === 0) this.#lastHeardMs = Date.now()
+    const id = String(this.#nextId++)
+    const inbox = new Inbox()
+    this.#commands.set(id, inbox)
+    try {
+      this.#stream.write(encodeLine({ ...command, id } as BridgeCommand))
+      for await (const event of this.#drain(inbox)) {
+        yield event
+        if (isTerminal(event)) return
+      }
+    } finally {
+      this.#commands.delete(id)
+      for (const { chars } of inbox.take()) this.#taken(chars)
+    }
+  }
+
+  /** SDK messages that belong to no command, for as long as the connection lasts. */
+  async *unsolicited(): AsyncGenerator<BridgeEvent> {
+    yield* this.#drain(this.#unsolicited)
+  }
+
+  async *#drain(inbox: Inbox): AsyncGenerator<BridgeEvent> {
+    for (;;) {
+      for (const { event, chars } of inbox.take()) {
+        this.#taken(chars)
+        yield event
+      }
+      if (inbox.waiting.length > 0) continue
+      if (this.#failure) throw this.#failure
+      await inbox.changed()
+    }
+  }
+
+  /** Sends a command whose only event is its answer. Throws what an `error` event says. */
+  async call(command: CommandInput): Promise<unknown> {
+    for await (const event of this.request(command)) {
+      if (event.ev === 'result') return event.data
+      if (event.ev === 'error') throw new AshError('agent_failed', event.error)
+    }
+    return undefined
+  }
+
+  /** Ends the connection; commands under way fail with `reason`. */
+  close(reason: AshError): void {
+    if (this.#failure) return
+    this.#failure = reason
+    clearInterval(this.#watchdog)
+    this.#stream.destroy()
+    for (const inbox of [...this.#commands.values(), this.#unsolicited]) inbox.wake()
+    this.#isClosed(reason)
+  }
+
+  #listen(): void {
+    const lines = new LineSplitter()
+    this.#stream.on('data', (chunk: Buffer) => {
+      this.#lastHeardMs = Date.now()
+      try {
+        for (const line of lines.push(chunk)) this.#receive(decodeEvent(line), line.length)
+      } catch (error) {
+        if (!(error instanceof ProtocolError)) throw error
+        this.close(new AshError('bridge_protocol_error', `The sandbox broke the protocol: ${error.message}`))
+      }
+    })
+    const died = () => this.close(new AshError('sandbox_died', 'The sandbox ended unexpectedly'))
+    this.#stream.on('end', died).on('close', died).on('error', died)
+  }
+
+  #receive(event: BridgeEvent, chars: number): void {
+    if (event.ev === 'ready') this.#isReady()
+    const inbox = event.id === UNSOLICITED ? this.#unsolicited : this.#commands.get(event.id)
+    // An answer to a command that nobody waits for any more, such as a ping or an abandoned exec.
+    if (!inbox) return
+    inbox.waiting.push({ event, chars })
+    this.#queuedChars += chars
+    if (this.#queuedChars > HIGH_WATER_CHARS) this.#stream.pause()
+    inbox.wake()
+  }
+
+  #taken(chars: number): void {
+    this.#queuedChars -= chars
+    if (!this.#stream.isPaused() || this.#queuedChars > HIGH_WATER_CHARS / 2) return
+    this.#lastHeardMs = Date.now()
+    this.#stream.resume()
+  }
+
+  /** The agent runs as the same user and can stop its bridge: a turn must not wait for ever. */
+  #checkPulse(): void {
+    if (this.#commands.size === 0 || this.#stream.isPaused()) return
+    if (Date.now() - this.#lastHeardMs > PONG_TIMEOUT_MS) {
+      this.close(new AshError('bridge_unresponsive', `The bridge was silent for ${PONG_TIMEOUT_MS / 1000} s`))
+      return
+    }
+    this.#stream.write(encodeLine({ cmd: 'ping', id: `p${this.#nextId++}` }))
+  }
+}
+
+function isTerminal(event: BridgeEvent): boolean {
+  return event.ev === 'done' || event.ev === 'error' || event.ev === 'result' || event.ev === 'pong'
+}

@@ -1,0 +1,134 @@
+import { randomBytes } from 'node:crypto'
+import { chmod, mkdir, rm } from 'node:fs/promises'
+import { join } from 'node:path'
+import { AshError, type SessionSetup } from '@ash-ai/shared'
+import { BridgeClient } from './bridge-client.ts'
+import { type ModelProxy, type ModelUpstream, startModelProxy } from './network/model-proxy.ts'
+import type { Owner, SandboxExit, SandboxProcess, SandboxProvider } from './provider.ts'
+import type { Runtime } from './runtime.ts'
+import { createSessionDirs, type SessionDirs } from './session-dirs.ts'
+
+const READY_TIMEOUT_MS = 20_000
+
+export interface SandboxRequest {
+  sandboxId: string
+  dirs: SessionDirs
+  agentDir: string
+  owner: Owner | undefined
+  setup: Omit<SessionSetup, 'modelToken'>
+}
+
+/** A live sandbox whose bridge answers. */
+export interface Sandbox {
+  id: string
+  bridge: BridgeClient
+  exited: Promise<SandboxExit>
+  stop(): Promise<void>
+}
+
+interface ManagerOptions {
+  provider: SandboxProvider
+  runtime: Runtime
+  upstream: ModelUpstream
+  modelIdleTimeoutMs: number
+  /** Variables every bridge gets beside the fixed ones. */
+  env: Record<string, string>
+}
+
+/** Folders + model proxy + provider + bridge = one sandbox. Whatever fails on the way is taken down again. */
+export class SandboxManager {
+  readonly provider: SandboxProvider
+  readonly #options: ManagerOptions
+
+  constructor(options: ManagerOptions) {
+    this.#options = options
+    this.provider = options.provider
+  }
+
+  async start(request: SandboxRequest): Promise<Sandbox> {
+    const modelToken = `ash-session-${randomBytes(24).toString('base64url')}`
+    await createSessionDirs(request.dirs, request.agentDir, request.owner)
+    const proxy = await this.#startProxy(request, modelToken)
+    let process: SandboxProcess | undefined
+    try {
+      process = await this.#startProcess(request)
+      const bridge = new BridgeClient(process.stream)
+      await becomesReady(bridge, process)
+      await bridge.call({ cmd: 'configure', session: { ...request.setup, modelToken } })
+      return liveSandbox(request, process, bridge, proxy)
+    } catch (error) {
+      await process?.kill()
+      await closeProxy(proxy, request)
+      throw error
+    }
+  }
+
+  async #startProxy({ dirs, owner }: SandboxRequest, token: string): Promise<ModelProxy> {
+    await mkdir(dirs.run, { recursive: true })
+    await chmod(dirs.run, 0o711)
+    return startModelProxy({
+      socketPath: modelSocket(dirs),
+      owner,
+      token,
+      upstream: this.#options.upstream,
+      idleTimeoutMs: this.#options.modelIdleTimeoutMs,
+    })
+  }
+
+  #startProcess({ sandboxId, dirs, agentDir, owner }: SandboxRequest): Promise<SandboxProcess> {
+    return this.provider.start({
+      id: sandboxId,
+      runtime: this.#options.runtime,
+      agentDir,
+      workspaceDir: dirs.workspace,
+      homeDir: dirs.home,
+      modelSocket: modelSocket(dirs),
+      owner,
+      env: this.#options.env,
+    })
+  }
+}
+
+function liveSandbox(
+  request: SandboxRequest,
+  process: SandboxProcess,
+  bridge: BridgeClient,
+  proxy: ModelProxy,
+): Sandbox {
+  const stop = async () => {
+    bridge.close(new AshError('sandbox_died', 'The sandbox was stopped'))
+    await process.kill()
+    await closeProxy(proxy, request)
+  }
+  let stopping: Promise<void> | undefined
+  const stopOnce = () => {
+    stopping ??= stop()
+    return stopping
+  }
+  // Broken protocol, silence or death: a sandbox without its bridge is of no use to anybody.
+  void bridge.closed.then(stopOnce)
+  return { id: request.sandboxId, bridge, exited: process.exited, stop: stopOnce }
+}
+
+async function becomesReady(bridge: BridgeClient, process: SandboxProcess): Promise<void> {
+  const timer = new AbortController()
+  const late = new Promise<'late'>((resolve) => {
+    const timeout = setTimeout(() => resolve('late'), READY_TIMEOUT_MS)
+    timer.signal.addEventListener('abort', () => clearTimeout(timeout))
+  })
+  const outcome = await Promise.race([bridge.ready, process.exited, late])
+  timer.abort()
+  if (outcome === undefined) return
+  const reason =
+    outcome === 'late'
+      ? `the bridge was not ready within ${READY_TIMEOUT_MS / 1000} s`
+      : `it exited with ${outcome.code ?? outcome.signal}: ${outcome.stderr.trim() || 'no message'}`
+  throw new AshError('sandbox_start_failed', `The sandbox did not start: ${reason}`)
+}
+
+async function closeProxy(proxy: ModelProxy, { dirs }: SandboxRequest): Promise<void> {
+  await proxy.close()
+  await rm(dirs.run, { recursive: true, force: true })
+}
+
+const modelSocket = (dirs: SessionDirs) => join(dirs.run, 'model.sock')

@@ -1,0 +1,152 @@
+import { timingSafeEqual } from 'node:crypto'
+import http from 'node:http'
+import https from 'node:https'
+import { listenOnPath } from './listen-on-path.ts'
+
+/** The model API as the server reaches it. The key stays here: sandboxes have a token instead. */
+export interface ModelUpstream {
+  baseUrl: string
+  apiKey?: string | undefined
+  authToken?: string | undefined
+  headers?: Record<string, string>
+}
+
+export interface ModelProxyOptions {
+  socketPath: string
+  /** Host user that may connect; by default the server's own. */
+  owner?: { uid: number; gid: number } | undefined
+  token: string
+  upstream: ModelUpstream
+  /** A silent upstream is given up after this long: the agent's client would wait for ever. */
+  idleTimeoutMs: number
+}
+
+export interface ModelProxy {
+  close(): Promise<void>
+}
+
+const MAX_REQUEST_BYTES = 64 * 1024 * 1024
+/** The model API, as far as the agent SDK uses it. */
+const ALLOWED = new Set(['POST /v1/messages', 'POST /v1/messages/count_tokens', 'GET /v1/models'])
+const REQUEST_HEADERS =
+  /^(accept|accept-encoding|content-type|user-agent|anthropic-(version|beta)|x-claude-code-.*|x-stainless-.*|x-app)$/
+const RESPONSE_HEADERS =
+  /^(content-type|content-encoding|content-length|request-id|retry-after|x-should-retry|anthropic-.*|date)$/
+
+const agents = {
+  'http:': new http.Agent({ keepAlive: true, maxSockets: 256 }),
+  'https:': new https.Agent({ keepAlive: true, maxSockets: 256 }),
+}
+
+/** Admits one sandbox to the model API: checks its token, puts the real key in, and passes bytes through. */
+export async function startModelProxy(options: ModelProxyOptions): Promise<ModelProxy> {
+  const server = http.createServer({ requestTimeout: 0, headersTimeout: 10_000 }, (request, response) => {
+    handle(request, response, options)
+  })
+  server.maxConnections = 64
+  const release = await listenOnPath(server, options.socketPath, options.owner)
+  return {
+    async close() {
+      server.closeAllConnections()
+      await new Promise((resolve) => server.close(resolve))
+      await release()
+    },
+  }
+}
+
+function handle(
+  request: http.IncomingMessage,
+  response: http.ServerResponse,
+  options: ModelProxyOptions,
+): void {
+  const url = request.url ?? '/'
+  const call = `${request.method} ${url.split('?', 1)[0]}`
+  if (!isToken(request, options.token)) {
+    refuse(response, 401, 'authentication_error', 'not the token of this sandbox')
+  } else if (!ALLOWED.has(call)) {
+    refuse(response, 403, 'permission_error', `${call} is not part of the model API`)
+  } else if (Number(request.headers['content-length'] ?? 0) > MAX_REQUEST_BYTES) {
+    refuse(response, 413, 'request_too_large', `a request may have ${MAX_REQUEST_BYTES} bytes`)
+  } else {
+    forward(request, response, options, url)
+  }
+}
+
+function forward(
+  request: http.IncomingMessage,
+  response: http.ServerResponse,
+  { upstream, idleTimeoutMs }: ModelProxyOptions,
+  path: string,
+): void {
+  const target = new URL(upstream.baseUrl.replace(/\/+$/, '') + path)
+  const isSecure = target.protocol === 'https:'
+  const outgoing = (isSecure ? https : http).request(target, {
+    method: request.method ?? 'GET',
+    agent: agents[isSecure ? 'https:' : 'http:'],
+    headers: {
+      ...pick(request.headers, REQUEST_HEADERS),
+      ...upstream.headers,
+      ...credentials(upstream),
+      ...lengthOf(request),
+    },
+    timeout: idleTimeoutMs,
+  })
+  const fail = (status: number, type: string, message: string) => {
+    outgoing.destroy()
+    // After the first byte the only honest sign is a broken connection; the client retries those.
+    if (response.headersSent) response.destroy()
+    else refuse(response, status, type, message)
+  }
+  outgoing.on('timeout', () => fail(504, 'timeout_error', `the model API was silent for ${idleTimeoutMs} ms`))
+  outgoing.on('error', (error) => fail(502, 'api_error', `the model API cannot be reached: ${error.message}`))
+  outgoing.on('response', (incoming) => {
+    response.writeHead(incoming.statusCode ?? 502, pick(incoming.headers, RESPONSE_HEADERS))
+    response.flushHeaders()
+    incoming.on('error', () => response.destroy())
+    incoming.on('aborted', () => response.destroy())
+    incoming.pipe(response)
+  })
+  response.on('close', () => outgoing.destroy())
+  limitBytes(request, MAX_REQUEST_BYTES, () => fail(413, 'request_too_large', 'the request is too large'))
+  request.on('error', () => outgoing.destroy())
+  request.pipe(outgoing)
+}
+
+function limitBytes(request: http.IncomingMessage, maxBytes: number, exceeded: () => void): void {
+  let bytes = 0
+  request.on('data', (chunk: Buffer) => {
+    bytes += chunk.length
+    if (bytes > maxBytes) exceeded()
+  })
+}
+
+function isToken(request: http.IncomingMessage, token: string): boolean {
+  const given = request.headers['x-api-key'] ?? request.headers.authorization?.replace(/^Bearer /i, '')
+  if (typeof given !== 'string') return false
+  const [a, b] = [Buffer.from(given), Buffer.from(token)]
+  return a.length === b.length && timingSafeEqual(a, b)
+}
+
+function credentials(upstream: ModelUpstream): Record<string, string> {
+  return {
+    ...(upstream.apiKey !== undefined && { 'x-api-key': upstream.apiKey }),
+    ...(upstream.authToken !== undefined && { authorization: `Bearer ${upstream.authToken}` }),
+  }
+}
+
+function lengthOf(request: http.IncomingMessage): Record<string, string> {
+  const length = request.headers['content-length']
+  return length === undefined ? {} : { 'content-length': length }
+}
+
+function pick(headers: http.IncomingHttpHeaders, allowed: RegExp): http.OutgoingHttpHeaders {
+  return Object.fromEntries(
+    Object.entries(headers).filter(([name, value]) => value !== undefined && allowed.test(name)),
+  )
+}
+
+/** Errors in the model API's own shape, so that the agent's client understands them. */
+function refuse(response: http.ServerResponse, status: number, type: string, message: string): void {
+  const body = JSON.stringify({ type: 'error', error: { type, message: `Ash model proxy: ${message}` } })
+  response.writeHead(status, { 'content-type': 'application/json', connection: 'close' }).end(body)
+}

@@ -1,0 +1,49 @@
+import type { Duplex } from 'node:stream'
+import type { Runtime } from './runtime.ts'
+
+/** What any way of running a sandbox promises. `testing/provider-suite.ts` holds each one to it. */
+export interface SandboxProvider {
+  readonly name: string
+  /** What stands between the work inside and the host. */
+  readonly isolation: 'bwrap' | 'none'
+  /** Throws `provider_unavailable`, saying what is missing and how to get it, where it cannot isolate here. */
+  check(): Promise<void>
+  /** Starts a bridge inside. Throws `sandbox_start_failed` and leaves nothing behind where it cannot. */
+  start(spec: SandboxSpec): Promise<SandboxProcess>
+}
+
+export interface SandboxSpec {
+  id: string
+  runtime: Runtime
+  /** Pristine agent folder: read-only inside. */
+  agentDir: string
+  /** With the home, the only host folders that can be written from inside. */
+  workspaceDir: string
+  homeDir: string
+  /** Socket of this sandbox's model proxy. */
+  modelSocket: string
+  /** Host user that owns workspace and home; undefined where the server cannot switch users. */
+  owner: Owner | undefined
+  env: Record<string, string>
+}
+
+export interface Owner {
+  uid: number
+  gid: number
+}
+
+/** A live sandbox. The bridge speaks the protocol over `stream`, which nothing inside can reach by a name. */
+export interface SandboxProcess {
+  pid: number
+  stream: Duplex
+  exited: Promise<SandboxExit>
+  /** Kills everything inside; resolves when it is gone. Safe to call again. */
+  kill(): Promise<void>
+}
+
+export interface SandboxExit {
+  code: number | null
+  signal: NodeJS.Signals | null
+  /** The last few kilobytes of what the bridge wrote to stderr. */
+  stderr: string
+}

@@ -1,0 +1,159 @@
+import { execFile, spawn } from 'node:child_process'
+import { closeSync, openSync, readdirSync, readFileSync } from 'node:fs'
+import { lstat } from 'node:fs/promises'
+import { promisify } from 'node:util'
+import { AshError } from '@ash-ai/shared'
+import type { SandboxProcess, SandboxProvider, SandboxSpec } from '../provider.ts'
+import { sandboxEnv } from '../sandbox-env.ts'
+import { type BwrapHost, bwrapArgs } from './bwrap-args.ts'
+import { SANDBOX_PATHS } from './bwrap-paths.ts'
+import { watchProcess } from './watch-process.ts'
+
+const run = promisify(execFile)
+const OLDEST_VERSION = [0, 8]
+const BRIDGE_FD = 3
+const ARGS_FD = 4
+const STATUS_FD = 5
+
+/** Sandboxes under bubblewrap: all namespaces, a private root, no network, a host user of its own when root. */
+export function createBwrapProvider(options: { bwrap?: string } = {}): SandboxProvider {
+  const bwrap = options.bwrap ?? '/usr/bin/bwrap'
+  let host: Promise<BwrapHost> | undefined
+  return {
+    name: 'bwrap',
+    isolation: 'bwrap',
+    check: () => checkBwrap(bwrap),
+    async start(spec) {
+      host ??= describeHost()
+      return startBwrap(bwrap, spec, await host)
+    },
+  }
+}
+
+function startBwrap(bwrap: string, spec: SandboxSpec, host: BwrapHost): Promise<SandboxProcess> {
+  assertOwnUser(spec)
+  const env = sandboxEnv(SANDBOX_PATHS, spec.id, spec.env)
+  const args = bwrapArgs({ ...spec, env }, host, { status: STATUS_FD })
+  const shields = openShields()
+  // An empty environment and arguments by descriptor: PID 1 inside is bwrap itself, and its /proc entries are
+  // readable there.
+  const child = spawn(bwrap, ['--args', String(ARGS_FD), '--', SANDBOX_PATHS.node, SANDBOX_PATHS.bridge], {
+    env: {},
+    cwd: '/',
+    stdio: shields.over(['ignore', 'ignore', 'pipe', 'pipe', 'pipe', 'pipe']),
+    ...(spec.owner && { uid: spec.owner.uid, gid: spec.owner.gid }),
+  })
+  shields.close()
+  return watchProcess(child, {
+    bridgeFd: BRIDGE_FD,
+    statusFd: STATUS_FD,
+    input: { fd: ARGS_FD, bytes: `${args.join('\0')}\0` },
+  })
+}
+
+/** As host root without another user, the sandbox's user would be root outside. */
+function assertOwnUser(spec: SandboxSpec): void {
+  if (
+    process.getuid?.() === 0 &&
+    (spec.owner === undefined || spec.owner.uid === 0 || spec.owner.gid === 0)
+  ) {
+    throw new Error('a sandbox started by root needs a user of its own')
+  }
+}
+
+/**
+ * Descriptors the server inherited without close-on-exec would reach the sandbox. Node opens its own with it,
+ * so only those present at start matter: /dev/null is put over each.
+ */
+function openShields() {
+  const leaky = inheritedFds()
+  const nullFd = leaky.length > 0 ? openSync('/dev/null', 'r') : undefined
+  return {
+    over(stdio: ('ignore' | 'pipe')[]): ('ignore' | 'pipe' | number)[] {
+      const all: ('ignore' | 'pipe' | number)[] = [...stdio]
+      for (const fd of leaky) {
+        while (all.length < fd) all.push('ignore')
+        if (nullFd !== undefined && fd >= stdio.length) all[fd] = nullFd
+      }
+      return all
+    },
+    close() {
+      if (nullFd !== undefined) closeSync(nullFd)
+    },
+  }
+}
+
+const O_CLOEXEC = 0o2000000
+let inherited: number[] | undefined
+
+function inheritedFds(): number[] {
+  inherited ??= readdirSync('/proc/self/fdinfo')
+    .map(Number)
+    .filter((fd) => fd > 2 && isInheritable(fd))
+    .sort((a, b) => a - b)
+  return inherited
+}
+
+function isInheritable(fd: number): boolean {
+  try {
+    const flags = /^flags:\s*(\d+)/m.exec(readFileSync(`/proc/self/fdinfo/${fd}`, 'utf8'))?.[1]
+    return flags !== undefined && (Number.parseInt(flags, 8) & O_CLOEXEC) === 0
+  } catch {
+    return false // The descriptor of the listing itself, closed by now.
+  }
+}
+
+async function describeHost(): Promise<BwrapHost> {
+  const usrLinks: BwrapHost['usrLinks'] = {}
+  for (const name of ['bin', 'sbin', 'lib', 'lib64', 'lib32']) {
+    const entry = await lstat(`/${name}`).catch(() => undefined)
+    if (entry) usrLinks[name] = entry.isSymbolicLink() ? 'link' : 'dir'
+  }
+  return { usrLinks }
+}
+
+/** There must be a bubblewrap that is new enough and may make user namespaces. No weaker way is tried. */
+async function checkBwrap(bwrap: string): Promise<void> {
+  const install = 'Install it: apt-get update && apt-get install -y bubblewrap'
+  const { stdout } = await run(bwrap, ['--version'], { env: {} }).catch((error: unknown) => {
+    throw new AshError('provider_unavailable', `bubblewrap does not run (${bwrap}). ${install}`, {
+      cause: error,
+    })
+  })
+  const [major = 0, minor = 0] = (/(\d+)\.(\d+)/.exec(stdout) ?? []).slice(1).map(Number)
+  if (major === 0 && minor < (OLDEST_VERSION[1] ?? 0)) {
+    throw new AshError(
+      'provider_unavailable',
+      `${stdout.trim()} is too old: 0.8 or newer is needed. ${install}`,
+    )
+  }
+  await tryNamespaces(bwrap)
+}
+
+async function tryNamespaces(bwrap: string): Promise<void> {
+  const nobody = process.getuid?.() === 0 ? { uid: 65534, gid: 65534 } : {}
+  const args = ['--unshare-user', '--unshare-all', '--disable-userns', '--ro-bind', '/usr', '/usr']
+  const links = [
+    '--symlink',
+    'usr/lib',
+    '/lib',
+    '--symlink',
+    'usr/lib64',
+    '/lib64',
+    '--proc',
+    '/proc',
+    '--dev',
+    '/dev',
+  ]
+  await run(bwrap, [...args, ...links, '/usr/bin/true'], { env: {}, cwd: '/', ...nobody }).catch(
+    (error: unknown) => {
+      const reason = error instanceof Error ? error.message.split('\n').slice(1).join(' ').trim() : ''
+      throw new AshError(
+        'provider_unavailable',
+        `bubblewrap cannot make a sandbox here: ${reason}. User namespaces may be off: ` +
+          'try "sysctl kernel.unprivileged_userns_clone=1" or, on Ubuntu, "sysctl kernel.apparmor_restrict_unprivileged_userns=0".',
+        { cause: error },
+      )
+    },
+  )
+}

@@ -1,0 +1,11 @@
+import type { SandboxProvider } from '../provider.ts'
+import { createBwrapProvider } from './bwrap.ts'
+import { createProcessProvider } from './process.ts'
+
+export const PROVIDER_NAMES = ['bwrap', 'process'] as const
+export type ProviderName = (typeof PROVIDER_NAMES)[number]
+
+/** The only switch over provider names. There is no automatic choice: less isolation is never a fallback. */
+export function createProvider(name: ProviderName): SandboxProvider {
+  return name === 'bwrap' ? createBwrapProvider() : createProcessProvider()
+}

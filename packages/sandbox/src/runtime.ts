@@ -1,0 +1,127 @@
+import { createHash, randomBytes } from 'node:crypto'
+import { constants } from 'node:fs'
+import { chmod, copyFile, link, mkdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises'
+import { dirname, join, resolve } from 'node:path'
+import { AshError } from '@ash-ai/shared'
+
+/** The programs a sandbox needs, copied to where a sandbox user may reach them. */
+export interface Runtime {
+  dir: string
+  node: string
+  bridge: string
+  claude: string
+  /** Synthetic `/etc` files: the host's own say too much. */
+  etc: string
+}
+
+export interface RuntimeSource {
+  node: string
+  bridge: string
+  claude: string
+}
+
+const ETC_FILES: Record<string, string> = {
+  passwd:
+    'ash:x:1000:1000:ash:/home/ash:/bin/bash\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n',
+  group: 'ash:x:1000:\nnogroup:x:65534:\n',
+  hosts: '127.0.0.1 localhost\n::1 localhost\n',
+  'nsswitch.conf': 'passwd: files\ngroup: files\nhosts: files\n',
+  'resolv.conf': '',
+}
+
+/**
+ * Puts Node, bridge and `claude` under `<runtimeDir>/<hash>`, once per set of sources. A checkout usually lies
+ * below a folder that sandbox users cannot search, so sandboxes never run from it.
+ */
+export async function stageRuntime(runtimeDir: string, source: RuntimeSource): Promise<Runtime> {
+  const root = resolve(runtimeDir)
+  const dir = join(root, await sourceHash(source))
+  const runtime = {
+    dir,
+    node: join(dir, 'node'),
+    bridge: join(dir, 'bridge.mjs'),
+    claude: join(dir, 'claude'),
+    etc: join(dir, 'etc'),
+  }
+  if (await exists(dir)) return runtime
+  await mkdir(root, { recursive: true, mode: 0o711 })
+  const staging = join(root, `.staging-${randomBytes(6).toString('hex')}`)
+  try {
+    await fillStaging(staging, source)
+    await rename(staging, dir)
+  } catch (error) {
+    // Another server that shares the folder may have been first: its copy is the same.
+    if (!(await exists(dir))) throw error
+  } finally {
+    await rm(staging, { recursive: true, force: true })
+  }
+  return runtime
+}
+
+async function fillStaging(staging: string, source: RuntimeSource): Promise<void> {
+  await mkdir(join(staging, 'etc'), { recursive: true, mode: 0o755 })
+  // Execute-only makes the bridge's process non-dumpable: the agent runs under the same user and could
+  // otherwise rewrite it through /proc/<pid>/mem.
+  await copyFile(source.node, join(staging, 'node'), constants.COPYFILE_FICLONE)
+  await chmod(join(staging, 'node'), 0o111)
+  await copyFile(source.bridge, join(staging, 'bridge.mjs'))
+  await chmod(join(staging, 'bridge.mjs'), 0o444)
+  await linkOrCopy(source.claude, join(staging, 'claude'))
+  for (const [name, text] of Object.entries(ETC_FILES)) {
+    await writeFile(join(staging, 'etc', name), text, { mode: 0o444 })
+  }
+  await chmod(staging, 0o755)
+}
+
+/** `claude` has 350 MB: a hard link where the file system allows it. */
+async function linkOrCopy(from: string, to: string): Promise<void> {
+  const { mode } = await stat(from)
+  const isUsableAsIs = (mode & 0o005) === 0o005
+  try {
+    if (isUsableAsIs) return await link(from, to)
+  } catch {
+    // Another device, or links are not allowed here: copy.
+  }
+  await copyFile(from, to, constants.COPYFILE_FICLONE)
+  await chmod(to, 0o555)
+}
+
+/** Node and `claude` are known by path, size and time (hashing half a gigabyte costs a second), the bridge by content. */
+async function sourceHash(source: RuntimeSource): Promise<string> {
+  const hash = createHash('sha256')
+  for (const file of [source.node, source.claude]) {
+    const { size, mtimeMs } = await stat(file)
+    hash.update(`${file}\0${size}\0${mtimeMs}\0`)
+  }
+  hash.update(await readFile(source.bridge))
+  hash.update(JSON.stringify(ETC_FILES))
+  return hash.digest('hex').slice(0, 16)
+}
+
+/**
+ * A user of a sandbox must be able to search every folder above what it uses; descriptors do not help.
+ * Throws, naming the folder to open up.
+ */
+export async function assertReachable(path: string): Promise<void> {
+  const folders: string[] = []
+  for (let folder = resolve(path); ; folder = dirname(folder)) {
+    folders.unshift(folder)
+    if (folder === dirname(folder)) break
+  }
+  for (const folder of folders) {
+    const { mode } = await stat(folder)
+    if ((mode & 0o001) !== 0) continue
+    throw new AshError(
+      'provider_unavailable',
+      `Sandbox users cannot reach ${path}: ${folder} has mode ${(mode & 0o777).toString(8).padStart(4, '0')}. ` +
+        `Run "chmod o+x ${folder}", or set ASH_DATA_DIR to a folder such as /var/lib/ash.`,
+    )
+  }
+}
+
+async function exists(path: string): Promise<boolean> {
+  return stat(path).then(
+    () => true,
+    () => false,
+  )
+}

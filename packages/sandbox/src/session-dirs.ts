@@ -1,0 +1,65 @@
+import { constants } from 'node:fs'
+import { chmod, chown, copyFile, lstat, mkdir, readdir, rename, rm } from 'node:fs/promises'
+import { join } from 'node:path'
+import type { Owner } from './provider.ts'
+
+/** The folders of one session on this host. */
+export interface SessionDirs {
+  /** Holds the others. */
+  root: string
+  workspace: string
+  home: string
+  /** Sockets of the live sandbox; gone with it. */
+  run: string
+}
+
+export function sessionDirs(dataDir: string, sessionId: string): SessionDirs {
+  const root = join(dataDir, 'sandboxes', sessionId)
+  return { root, workspace: join(root, 'workspace'), home: join(root, 'home'), run: join(root, 'run') }
+}
+
+/** Makes a session's folders, the workspace as a copy of the agent's. All or nothing: a half-made one is begun anew. */
+export async function createSessionDirs(
+  dirs: SessionDirs,
+  agentDir: string,
+  owner: Owner | undefined,
+): Promise<void> {
+  if (await lstat(dirs.workspace).catch(() => undefined)) return
+  await mkdir(dirs.root, { recursive: true, mode: 0o711 })
+  // The umask may have taken the search bit that sandbox users need.
+  await chmod(dirs.root, 0o711)
+  await makeDir(dirs.home, 0o700, owner)
+  const staging = join(dirs.root, '.workspace')
+  await rm(staging, { recursive: true, force: true })
+  await copyTree(agentDir, staging, owner)
+  await chmod(staging, 0o700)
+  await rename(staging, dirs.workspace)
+}
+
+/** Only for a session whose sandbox is gone: nothing may be changing the tree meanwhile. */
+export async function removeSessionDirs(dirs: SessionDirs): Promise<void> {
+  await rm(dirs.root, { recursive: true, force: true, maxRetries: 3 })
+}
+
+/** Copies what an agent's deployment wrote: folders and regular files, nothing else. */
+async function copyTree(from: string, to: string, owner: Owner | undefined): Promise<void> {
+  await makeDir(to, 0o755, owner)
+  for (const entry of await readdir(from, { withFileTypes: true })) {
+    const [source, target] = [join(from, entry.name), join(to, entry.name)]
+    if (entry.isDirectory()) {
+      await copyTree(source, target, owner)
+    } else if (entry.isFile()) {
+      await copyFile(source, target, constants.COPYFILE_FICLONE)
+      await giveTo(target, owner)
+    }
+  }
+}
+
+async function makeDir(path: string, mode: number, owner: Owner | undefined): Promise<void> {
+  await mkdir(path, { recursive: true, mode })
+  await giveTo(path, owner)
+}
+
+async function giveTo(path: string, owner: Owner | undefined): Promise<void> {
+  if (owner) await chown(path, owner.uid, owner.gid)
+}
