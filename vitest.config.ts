@@ -1,16 +1,18 @@
 import { defineConfig } from 'vitest/config'
 
+// Packages resolve to their sources: tests need no build of what they import.
 const resolve = { conditions: ['development', 'node', 'import', 'default'] }
-const project = (name: string, include: string[], timeoutMs: number, extra: object = {}) => ({
+const project = (name: string, include: string[], timeoutMs: number, options: object) => ({
   resolve,
   ssr: { resolve },
-  test: { name, include, testTimeout: timeoutMs, hookTimeout: timeoutMs, ...extra },
+  test: { name, include, testTimeout: timeoutMs, hookTimeout: timeoutMs, ...options },
 })
 
 export default defineConfig({
   test: {
     projects: [
-      project('unit', ['packages/*/src/**/*.test.ts'], 20_000),
+      // Files share workers: a fresh one for each would cost more than most of them run. No global state, then.
+      project('unit', ['packages/*/src/**/*.test.ts'], 20_000, { isolate: false }),
       // Real processes on few cores: one file at a time, so that a time-out means a hang and not a neighbour.
       project('integration', ['test/integration/**/*.test.ts'], 90_000, { fileParallelism: false }),
       project('isolation', ['test/isolation/**/*.test.ts'], 60_000, { fileParallelism: false }),

@@ -77,11 +77,6 @@ export const ERRORS = {
     retryable: true,
     summary: 'Too many requests. Wait as long as Retry-After says.',
   },
-  exec_timeout: {
-    status: 504,
-    retryable: false,
-    summary: 'The command ran longer than its time-out and was killed.',
-  },
   internal_error: {
     status: 500,
     retryable: true,

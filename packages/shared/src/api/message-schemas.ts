@@ -32,6 +32,7 @@ export type LogEntry = z.infer<typeof LogEntry>
 export const MessageList = z.object({
   limit: z.coerce.number().int().min(1).max(1000).default(100),
   after: z.coerce.number().int().min(0).default(0).describe('Entries with a larger seq'),
+  cursor: z.coerce.number().int().min(0).optional().describe('The nextCursor of the page before'),
 })
 export type MessageList = z.input<typeof MessageList>
 

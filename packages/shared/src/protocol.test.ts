@@ -1,0 +1,121 @@
+import fc from 'fast-check'
+import { describe, expect, test } from 'vitest'
+import {
+  decodeCommand,
+  decodeEvent,
+  encodeLine,
+  encodeMessage,
+  LineSplitter,
+  ProtocolError,
+} from './protocol.ts'
+
+const splitter = (maxBytes?: number) => new LineSplitter(maxBytes)
+const bytes = (text: string) => new TextEncoder().encode(text)
+const decodeAll = (chunks: Uint8Array[]) => {
+  const lines = splitter()
+  return chunks.flatMap((chunk) => [...lines.push(chunk)])
+}
+
+describe('lines', () => {
+  test('come out whole however the bytes are cut, also inside a character', () => {
+    fc.assert(
+      fc.property(fc.array(fc.string({ unit: 'grapheme' })), fc.array(fc.nat()), (values, cuts) => {
+        const whole = bytes(values.map((value) => `${JSON.stringify(value)}\n`).join(''))
+        const places = [...new Set(cuts.map((cut) => cut % (whole.length + 1)))].sort((a, b) => a - b)
+        const chunks = [0, ...places].map((from, index) =>
+          whole.subarray(from, places[index] ?? whole.length),
+        )
+        expect(decodeAll(chunks).map((line) => JSON.parse(line))).toEqual(values)
+      }),
+    )
+  })
+
+  test('longer than the limit are refused before they are complete', () => {
+    const lines = splitter(10)
+    expect([...lines.push(bytes('123456789'))]).toEqual([])
+    expect(() => [...lines.push(bytes('01'))]).toThrow(ProtocolError)
+  })
+
+  test('that are not UTF-8 are refused', () => {
+    expect(() => [...splitter().push(new Uint8Array([0xff, 0xfe, 10]))]).toThrow(ProtocolError)
+  })
+})
+
+describe('events', () => {
+  test('a message keeps the exact text the bridge wrote', () => {
+    const message = { type: 'assistant', text: 'é\u2028"\\ \u0000', nested: { a: [1.5, null] } }
+    const line = encodeMessage('7', message).trimEnd()
+    const event = decodeEvent(line)
+    expect(event).toMatchObject({ ev: 'message', id: '7', type: 'assistant' })
+    expect(event.ev === 'message' && event.json).toBe(JSON.stringify(message))
+  })
+
+  test("carry the SDK's session id only where it is a UUID", () => {
+    const id = '0b0b4c5e-1d2f-4a5b-8c6d-7e8f9a0b1c2d'
+    expect(decodeEvent(encodeMessage('1', { type: 'x', session_id: id }).trimEnd())).toMatchObject({
+      sdkSessionId: id,
+    })
+    expect(decodeEvent(encodeMessage('1', { type: 'x', session_id: '../x' }).trimEnd())).not.toHaveProperty(
+      'sdkSessionId',
+    )
+  })
+
+  test.each([
+    ['nothing', ''],
+    ['not JSON', 'hello'],
+    ['a list', '[]'],
+    ['null', 'null'],
+    ['no id', '{"ev":"ready"}'],
+    ['a bad id', '{"ev":"ready","id":"a b"}'],
+    ['an unknown event', '{"ev":"party","id":"1"}'],
+    ['a message that ends early', '{"ev":"message","id":"1","data":{"type":"x"}'],
+    ['a message without type', '{"ev":"message","id":"1","data":{}}'],
+    ['a message that is a list', '{"ev":"message","id":"1","data":[]}'],
+    ['a second data field', '{"ev":"message","id":"1","data":{"type":"x"},"data":{"type":"y"}}'],
+    [
+      'a carriage return, which would end a line of the stream',
+      '{"ev":"message","id":"1","data":{"type":"x",\r"a":1}}',
+    ],
+    ['a NUL', '{"ev":"message","id":"1","data":{"type":"x"\u0000}}'],
+    ['done without a reason', '{"ev":"done","id":"1","data":{}}'],
+    ['an error without a code', '{"ev":"error","id":"1","error":"x"}'],
+    ['output on a third stream', '{"ev":"output","id":"1","stream":"x","data":""}'],
+  ])('%s is a protocol error', (_name, line) => {
+    expect(() => decodeEvent(line)).toThrow(ProtocolError)
+  })
+
+  test('whatever a bridge sends, decoding gives an event or a protocol error', () => {
+    const nearly = fc.record({
+      ev: fc.constantFrom('message', 'done', 'error', 'ready'),
+      id: fc.string(),
+      data: fc.jsonValue(),
+    })
+    fc.assert(
+      fc.property(
+        fc.oneof(
+          fc.string(),
+          fc.json(),
+          nearly.map((value) => JSON.stringify(value)),
+        ),
+        (line) => {
+          try {
+            expect(decodeEvent(line)).toHaveProperty('ev')
+          } catch (error) {
+            expect(error).toBeInstanceOf(ProtocolError)
+          }
+        },
+      ),
+    )
+  })
+})
+
+describe('commands', () => {
+  test('survive the way to the bridge', () => {
+    const command = { cmd: 'query', id: '3', content: 'hi\nthere', options: { model: 'm' } } as const
+    expect(decodeCommand(encodeLine(command).trimEnd())).toEqual(command)
+  })
+
+  test.each(['{"cmd":"fly","id":"1"}', '{"cmd":"ping"}', '"ping"'])('%s is a protocol error', (line) => {
+    expect(() => decodeCommand(line)).toThrow(ProtocolError)
+  })
+})
