@@ -1,0 +1,191 @@
+import { homedir } from 'node:os'
+import { join, resolve } from 'node:path'
+import { DEFAULT_HOST, DEFAULT_PORT } from '@ash-ai/shared'
+import { z } from 'zod'
+
+/** Everything the server lets its environment decide. Read once, at start. */
+export interface Config {
+  readonly port: number
+  readonly host: string
+  readonly dataDir: string
+  readonly apiKey?: string
+  readonly databaseUrl?: string
+  readonly sqliteSync: 'normal' | 'full'
+  readonly provider: 'bwrap' | 'process'
+  readonly maxSandboxes: number
+  /** Host uids that sandboxes run under; each session has one of its own. */
+  readonly sandboxUids: { readonly base: number; readonly count: number }
+  readonly runtimeDir: string
+  readonly bridgeEntry?: string
+  readonly allowPathDeploy: boolean
+  readonly logLevel: (typeof LOG_LEVELS)[number]
+  readonly turnTimeoutMs: number
+  readonly modelIdleTimeoutMs: number
+  readonly shutdownTimeoutMs: number
+  readonly credentialKey?: string
+  /** CLAUDE_CODE_MAX_RETRIES, handed into sandboxes. */
+  readonly claudeMaxRetries?: number
+  readonly model: ModelConfig
+}
+
+export type ModelConfig =
+  | {
+      readonly kind: 'anthropic'
+      readonly baseUrl: string
+      readonly apiKey?: string
+      readonly authToken?: string
+      readonly headers: Readonly<Record<string, string>>
+    }
+  | { readonly kind: 'offline' }
+
+/** Throws an Error with one line per variable that is wrong: its name and what is allowed, never its value. */
+export function readConfig(env: NodeJS.ProcessEnv, host: HostFacts = thisHost()): Config {
+  const result = Variables.safeParse(withoutEmpty(env))
+  if (!result.success) throw new Error(describeFaults(result.error))
+  return deepFreeze(toConfig(result.data, host))
+}
+
+interface HostFacts {
+  isRoot: boolean
+  homeDir: string
+}
+
+const thisHost = (): HostFacts => ({ isRoot: process.getuid?.() === 0, homeDir: homedir() })
+
+const LOG_LEVELS = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'] as const
+const MAX_TIMEOUT_MS = 2 ** 31 - 1 // The longest a timer can wait.
+const MAX_UID = 2 ** 32 - 2
+
+function integer(min: number, max: number) {
+  const error = `must be an integer from ${min} to ${max}`
+  return z
+    .string()
+    .regex(/^\d{1,15}$/, error)
+    .transform(Number)
+    .refine((value) => value >= min && value <= max, error)
+}
+
+const oneOf = <const Words extends readonly [string, ...string[]]>(words: Words) =>
+  z.enum(words, { error: `must be one of ${words.join(', ')}` })
+
+const flag = oneOf(['true', 'false', '1', '0']).transform((value) => value === 'true' || value === '1')
+
+function url(...protocols: string[]) {
+  const error = `must be a URL that starts with ${protocols.map((protocol) => `${protocol}//`).join(' or ')}`
+  return z.string().refine((value) => protocols.includes(URL.parse(value)?.protocol ?? ''), error)
+}
+
+const headerSafe = z.string().regex(/^[\x21-\x7e]+$/, 'must be printable ASCII without spaces')
+
+/** Lines of `Name: value`, as Claude Code reads them. */
+const headerLines = z.string().transform((text, context) => {
+  const headers: Record<string, string> = {}
+  for (const line of text.split(/\r?\n/).filter((part) => part.trim() !== '')) {
+    const [, name, value] = /^\s*([A-Za-z0-9!#$%&'*+.^_`|~-]+)\s*:\s*([\t\x20-\x7e]*?)\s*$/.exec(line) ?? []
+    if (name === undefined || value === undefined) {
+      context.addIssue({ code: 'custom', message: 'must be lines of "Name: value"' })
+      return z.NEVER
+    }
+    headers[name.toLowerCase()] = value
+  }
+  return headers
+})
+
+const Variables = z.object({
+  ASH_PORT: integer(0, 65_535).default(DEFAULT_PORT),
+  ASH_HOST: z.string().default(DEFAULT_HOST),
+  ASH_DATA_DIR: z.string().optional(),
+  ASH_API_KEY: headerSafe.optional(),
+  ASH_DATABASE_URL: url('postgres:', 'postgresql:').optional(),
+  ASH_SQLITE_SYNC: oneOf(['normal', 'full']).default('normal'),
+  ASH_PROVIDER: oneOf(['bwrap', 'process']).default('bwrap'),
+  ASH_MAX_SANDBOXES: integer(1, 100_000).default(100),
+  ASH_SANDBOX_UID_BASE: integer(1, MAX_UID).default(200_000),
+  ASH_SANDBOX_UID_COUNT: integer(1, MAX_UID).default(65_536),
+  ASH_RUNTIME_DIR: z.string().optional(),
+  ASH_BRIDGE_ENTRY: z.string().optional(),
+  ASH_ALLOW_PATH_DEPLOY: flag.default(false),
+  ASH_LOG_LEVEL: oneOf(LOG_LEVELS).default('info'),
+  ASH_TURN_TIMEOUT_MS: integer(1, MAX_TIMEOUT_MS).default(3_600_000),
+  ASH_MODEL_IDLE_TIMEOUT_MS: integer(1, MAX_TIMEOUT_MS).default(300_000),
+  ASH_SHUTDOWN_TIMEOUT_MS: integer(0, MAX_TIMEOUT_MS).default(10_000),
+  ASH_CREDENTIAL_KEY: z.string().min(16, 'must have at least 16 characters').optional(),
+  ANTHROPIC_API_KEY: headerSafe.optional(),
+  ANTHROPIC_AUTH_TOKEN: headerSafe.optional(),
+  ANTHROPIC_BASE_URL: url('http:', 'https:').optional(),
+  ANTHROPIC_CUSTOM_HEADERS: headerLines.default({}),
+  CLAUDE_CODE_MAX_RETRIES: integer(0, 100).optional(),
+  XDG_DATA_HOME: z.string().optional(),
+})
+type Variables = z.infer<typeof Variables>
+
+function toConfig(variables: Variables, host: HostFacts): Config {
+  const dataDir = resolve(variables.ASH_DATA_DIR ?? defaultDataDir(variables, host))
+  return {
+    port: variables.ASH_PORT,
+    host: variables.ASH_HOST,
+    dataDir,
+    ...present('apiKey', variables.ASH_API_KEY),
+    ...present('databaseUrl', variables.ASH_DATABASE_URL),
+    sqliteSync: variables.ASH_SQLITE_SYNC,
+    provider: variables.ASH_PROVIDER,
+    maxSandboxes: variables.ASH_MAX_SANDBOXES,
+    sandboxUids: uidRange(variables.ASH_SANDBOX_UID_BASE, variables.ASH_SANDBOX_UID_COUNT),
+    runtimeDir: resolve(variables.ASH_RUNTIME_DIR ?? join(dataDir, 'runtime')),
+    ...present('bridgeEntry', variables.ASH_BRIDGE_ENTRY && resolve(variables.ASH_BRIDGE_ENTRY)),
+    allowPathDeploy: variables.ASH_ALLOW_PATH_DEPLOY,
+    logLevel: variables.ASH_LOG_LEVEL,
+    turnTimeoutMs: variables.ASH_TURN_TIMEOUT_MS,
+    modelIdleTimeoutMs: variables.ASH_MODEL_IDLE_TIMEOUT_MS,
+    shutdownTimeoutMs: variables.ASH_SHUTDOWN_TIMEOUT_MS,
+    ...present('credentialKey', variables.ASH_CREDENTIAL_KEY),
+    ...present('claudeMaxRetries', variables.CLAUDE_CODE_MAX_RETRIES),
+    model: modelConfig(variables),
+  }
+}
+
+function defaultDataDir({ XDG_DATA_HOME }: Variables, { isRoot, homeDir }: HostFacts): string {
+  return isRoot ? '/var/lib/ash' : join(XDG_DATA_HOME ?? join(homeDir, '.local', 'share'), 'ash')
+}
+
+function uidRange(base: number, count: number): Config['sandboxUids'] {
+  if (base + count - 1 > MAX_UID) {
+    throw new Error(
+      `ASH_SANDBOX_UID_COUNT: the range from ASH_SANDBOX_UID_BASE must end at most at ${MAX_UID}`,
+    )
+  }
+  return { base, count }
+}
+
+const ANTHROPIC_API = 'https://api.anthropic.com'
+
+function modelConfig(variables: Variables): ModelConfig {
+  const { ANTHROPIC_API_KEY, ANTHROPIC_AUTH_TOKEN, ANTHROPIC_BASE_URL } = variables
+  if (!ANTHROPIC_API_KEY && !ANTHROPIC_AUTH_TOKEN && !ANTHROPIC_BASE_URL) return { kind: 'offline' }
+  return {
+    kind: 'anthropic',
+    baseUrl: ANTHROPIC_BASE_URL ?? ANTHROPIC_API,
+    ...present('apiKey', ANTHROPIC_API_KEY),
+    ...present('authToken', ANTHROPIC_AUTH_TOKEN),
+    headers: variables.ANTHROPIC_CUSTOM_HEADERS,
+  }
+}
+
+function present<Key extends string, Value>(key: Key, value: Value | undefined): { [K in Key]?: Value } {
+  return value === undefined ? {} : ({ [key]: value } as { [K in Key]: Value })
+}
+
+/** `ASH_PORT=` in a unit file means the default, not the empty string. */
+function withoutEmpty(env: NodeJS.ProcessEnv): Record<string, string> {
+  const entries = Object.entries(env).filter((entry): entry is [string, string] => Boolean(entry[1]?.trim()))
+  return Object.fromEntries(entries)
+}
+
+function describeFaults(error: z.ZodError): string {
+  return error.issues.map((issue) => `${issue.path.join('.')}: ${issue.message}`).join('\n')
+}
+
+function deepFreeze<T extends object>(value: T): T {
+  for (const part of Object.values(value)) if (typeof part === 'object' && part !== null) deepFreeze(part)
+  return Object.freeze(value)
+}

@@ -1,0 +1,15 @@
+import type { Kysely } from 'kysely'
+import { Migrator } from 'kysely/migration'
+import * as init from './migrations/0001_init.ts'
+
+/** In order; a migration that has shipped is never edited. */
+const MIGRATIONS = { '0001_init': init }
+
+/** Brings the schema up to date, once, however many servers start together. */
+export async function migrate<Schema>(db: Kysely<Schema>): Promise<void> {
+  const migrator = new Migrator({ db, provider: { getMigrations: async () => MIGRATIONS } })
+  const { error } = await migrator.migrateToLatest()
+  if (error === undefined) return
+  const reason = error instanceof Error ? error.message : String(error)
+  throw new Error(`The database schema could not be brought up to date: ${reason}`, { cause: error })
+}

@@ -1,0 +1,60 @@
+import { mkdir, open } from 'node:fs/promises'
+import { join } from 'node:path'
+import { Kysely, PostgresDialect } from 'kysely'
+import { migrate } from './migrate.ts'
+import { openPostgresPool } from './postgres-pool.ts'
+import { ThreadedSqliteDialect } from './sqlite-dialect.ts'
+import type { Tables } from './tables.ts'
+
+export type Db = Kysely<Tables>
+
+export interface OpenDb {
+  db: Db
+  kind: 'sqlite' | 'postgres'
+  close(): Promise<void>
+}
+
+export interface DbOptions {
+  dataDir: string
+  databaseUrl?: string
+  /** `full` makes an acknowledged write survive power loss too. */
+  sqliteSync: 'normal' | 'full'
+}
+
+/** Opens the database and brings its schema up to date. Without a URL it is SQLite, `<dataDir>/ash.db`. */
+export async function openDb({ dataDir, databaseUrl, sqliteSync }: DbOptions): Promise<OpenDb> {
+  const db =
+    databaseUrl === undefined ? await openSqlite(dataDir, sqliteSync) : await openPostgres(databaseUrl)
+  try {
+    await migrate(db)
+  } catch (error) {
+    await db.destroy()
+    throw error
+  }
+  return { db, kind: databaseUrl === undefined ? 'sqlite' : 'postgres', close: () => db.destroy() }
+}
+
+const BUSY_TIMEOUT_MS = 5000
+
+async function openSqlite(dataDir: string, sync: 'normal' | 'full'): Promise<Db> {
+  await mkdir(dataDir, { recursive: true })
+  const path = join(dataDir, 'ash.db')
+  await makePrivate(path)
+  return new Kysely<Tables>({
+    dialect: new ThreadedSqliteDialect({ path, sync, busyTimeoutMs: BUSY_TIMEOUT_MS }),
+  })
+}
+
+/** SQLite gives its log files the mode of the database. */
+async function makePrivate(path: string): Promise<void> {
+  const file = await open(path, 'a', 0o600)
+  try {
+    await file.chmod(0o600)
+  } finally {
+    await file.close()
+  }
+}
+
+async function openPostgres(databaseUrl: string): Promise<Db> {
+  return new Kysely<Tables>({ dialect: new PostgresDialect({ pool: await openPostgresPool(databaseUrl) }) })
+}

@@ -1,0 +1,41 @@
+import type { DatabaseSync, SQLInputValue, StatementSync } from 'node:sqlite'
+
+export interface StatementResult {
+  rows: Record<string, unknown>[]
+  changes: number
+}
+
+/** More texts than the server has queries; inserts of many rows make one text per row count. */
+const MAX_CACHED_STATEMENTS = 200
+
+/** Runs SQL on one connection, keeping the statements used last prepared. */
+export class StatementCache {
+  readonly #db: DatabaseSync
+  readonly #prepared = new Map<string, StatementSync>()
+
+  constructor(db: DatabaseSync) {
+    this.#db = db
+  }
+
+  run(sql: string, parameters: readonly unknown[]): StatementResult {
+    const statement = this.#take(sql)
+    const values = parameters as readonly SQLInputValue[]
+    if (statement.columns().length === 0) {
+      return { rows: [], changes: Number(statement.run(...values).changes) }
+    }
+    const rows = statement.all(...values)
+    return { rows, changes: rows.length }
+  }
+
+  #take(sql: string): StatementSync {
+    const statement = this.#prepared.get(sql) ?? this.#db.prepare(sql)
+    // Deleting first moves the text to the end: the one in front is the one unused for longest.
+    this.#prepared.delete(sql)
+    this.#prepared.set(sql, statement)
+    if (this.#prepared.size > MAX_CACHED_STATEMENTS) {
+      const [oldest] = this.#prepared.keys()
+      if (oldest !== undefined) this.#prepared.delete(oldest)
+    }
+    return statement
+  }
+}

@@ -1,0 +1,68 @@
+/**
+ * The thread that owns every SQLite write: a lock or a slow disk stops this thread and not the event loop.
+ * Requests are served in the order they were posted.
+ */
+import { DatabaseSync } from 'node:sqlite'
+import { parentPort, workerData } from 'node:worker_threads'
+import { StatementCache } from './sqlite-statement.ts'
+
+export interface WriterOptions {
+  path: string
+  sync: 'normal' | 'full'
+  busyTimeoutMs: number
+}
+
+export type WriterRequest = { id: number; sql: string; parameters: readonly unknown[] } | { close: true }
+
+export type WriterReply =
+  | { ready: true }
+  | { id: number; rows: Record<string, unknown>[]; changes: number }
+  | { id: number; error: SqliteFault }
+
+/** What is left of an error when it crosses threads. */
+export interface SqliteFault {
+  message: string
+  code?: string
+  errcode?: number
+}
+
+if (parentPort) serve(parentPort, workerData as WriterOptions)
+
+function serve(port: NonNullable<typeof parentPort>, options: WriterOptions): void {
+  const db = new DatabaseSync(options.path, {
+    enableForeignKeyConstraints: true,
+    timeout: options.busyTimeoutMs,
+  })
+  db.exec(`pragma journal_mode = wal; pragma synchronous = ${options.sync}`)
+  const statements = new StatementCache(db)
+  port.on('message', (request: WriterRequest) => {
+    if ('close' in request) {
+      db.close()
+      port.close()
+    } else {
+      port.postMessage(answer(statements, request))
+    }
+  })
+  port.postMessage({ ready: true } satisfies WriterReply)
+}
+
+function answer(
+  statements: StatementCache,
+  { id, sql, parameters }: { id: number; sql: string; parameters: readonly unknown[] },
+): WriterReply {
+  try {
+    return { id, ...statements.run(sql, parameters) }
+  } catch (error) {
+    return { id, error: toFault(error) }
+  }
+}
+
+function toFault(error: unknown): SqliteFault {
+  if (!(error instanceof Error)) return { message: String(error) }
+  const { code, errcode } = error as { code?: string; errcode?: number }
+  return {
+    message: error.message,
+    ...(code !== undefined && { code }),
+    ...(errcode !== undefined && { errcode }),
+  }
+}

@@ -1,0 +1,80 @@
+import type { SessionStatus } from '@ash-ai/shared'
+
+/**
+ * The rows as both databases hold them: ids and JSON are text, times epoch milliseconds. Every row carries its
+ * tenant, and every query names it.
+ */
+export interface Tables {
+  agents: AgentsTable
+  agent_versions: AgentVersionsTable
+  sessions: SessionsTable
+  session_events: SessionEventsTable
+  api_keys: ApiKeysTable
+}
+
+export interface AgentsTable {
+  tenant_id: string
+  name: string
+  /** The newest version. */
+  version: number
+  created_at: number
+  updated_at: number
+}
+
+/** Immutable once written. */
+export interface AgentVersionsTable {
+  tenant_id: string
+  agent_name: string
+  version: number
+  content_hash: string
+  files: number
+  bytes: number
+  /** AgentOptions as JSON. */
+  config: string
+  /** The environment, sealed by SecretBox. */
+  env_sealed: string
+  created_at: number
+}
+
+export interface SessionsTable {
+  id: string
+  tenant_id: string
+  agent_name: string
+  agent_version: number
+  status: SessionStatus
+  provider: string
+  isolation: string
+  config: string
+  env_sealed: string
+  sdk_session_id: string | null
+  /** The host that may write to this session, at this epoch. */
+  owner_id: string
+  epoch: number
+  /** Uid of the sandbox on its owner; null once the session no longer needs it. */
+  host_uid: number | null
+  sandbox_id: string | null
+  error_code: string | null
+  error_message: string | null
+  created_at: number
+  last_active_at: number
+  ended_at: number | null
+}
+
+export interface SessionEventsTable {
+  tenant_id: string
+  session_id: string
+  seq: number
+  type: string
+  turn_id: string | null
+  data: string
+  created_at: number
+}
+
+export interface ApiKeysTable {
+  id: string
+  tenant_id: string
+  /** SHA-256 of the key, hex. */
+  key_hash: string
+  label: string
+  created_at: number
+}

@@ -1,0 +1,65 @@
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll } from 'vitest'
+import { type OpenDb, openDb } from '../open-db.ts'
+import { type PostgresServer, startPostgres } from './postgres-server.ts'
+
+/** An empty, migrated database and a data folder beside it. `close` removes both. */
+export interface TestDb extends OpenDb {
+  dataDir: string
+  /** Set for PostgreSQL. */
+  databaseUrl?: string
+  /** A second, independent opening of the same database. */
+  reopen(): Promise<OpenDb>
+}
+
+export interface TestDatabase {
+  kind: OpenDb['kind']
+  open(): Promise<TestDb>
+}
+
+/**
+ * Both databases, for real. Query tests loop over them:
+ *
+ *     for (const database of testDatabases) describe(database.kind, () => {
+ *       let test: TestDb
+ *       beforeEach(async () => { test = await database.open() })
+ *       afterEach(() => test.close())
+ */
+export const testDatabases: readonly TestDatabase[] = [
+  { kind: 'sqlite', open: () => openTestDb() },
+  { kind: 'postgres', open: async () => openTestDb(await createPostgresDatabase()) },
+]
+
+/** For tests in which the kind of database makes no difference. */
+export const openSqliteTestDb = (): Promise<TestDb> => openTestDb()
+
+async function openTestDb(postgres?: { url: string; drop(): Promise<void> }): Promise<TestDb> {
+  const dataDir = await mkdtemp(join(tmpdir(), 'ash-db-'))
+  const options = { dataDir, sqliteSync: 'normal', ...(postgres && { databaseUrl: postgres.url }) } as const
+  const opened = await openDb(options)
+  return {
+    ...opened,
+    ...options,
+    reopen: () => openDb(options),
+    close: async () => {
+      await opened.close()
+      await postgres?.drop()
+      await rm(dataDir, { recursive: true, force: true })
+    },
+  }
+}
+
+// One server for every test of a file, started by the first that asks.
+let server: Promise<PostgresServer> | undefined
+let databases = 0
+
+async function createPostgresDatabase() {
+  server ??= startPostgres()
+  return (await server).createDatabase(`test_${++databases}`)
+}
+
+afterAll(async () => {
+  await (await server)?.stop()
+})

@@ -1,0 +1,100 @@
+import { randomUUID } from 'node:crypto'
+import { AshError, MAX_JSON_BODY_BYTES } from '@ash-ai/shared'
+import Fastify, {
+  type FastifyBaseLogger,
+  type FastifyInstance,
+  type FastifyReply,
+  type FastifyRequest,
+} from 'fastify'
+import { validatorCompiler } from 'fastify-type-provider-zod'
+import { trackMethods } from './allowed-methods.ts'
+import { type AuthOptions, addAuth } from './auth.ts'
+import { refuseBrokenRequest } from './broken-request.ts'
+import { handleError } from './error-handler.ts'
+import { addMetrics, type Metrics } from './metrics.ts'
+import { addOpenApi } from './openapi.ts'
+
+export interface HttpAppOptions extends AuthOptions {
+  log: FastifyBaseLogger
+  metrics: Metrics
+  version: string
+}
+
+/** Longer than any valid id, name or path even when percent-encoded: what is too long is then named, not lost. */
+const MAX_PARAM_CHARS = 4096
+const MAX_HEADER_BYTES = 16 * 1024
+/** A client gets this long to send a request with its whole body. */
+const REQUEST_TIMEOUT_MS = 600_000
+
+/** The HTTP side without any feature: keys, errors, limits, documents, metrics. Routes are registered into it. */
+export async function createHttpApp(options: HttpAppOptions): Promise<FastifyInstance> {
+  const app: FastifyInstance = Fastify({
+    loggerInstance: options.log,
+    disableRequestLogging: true,
+    genReqId: () => randomUUID(),
+    bodyLimit: MAX_JSON_BODY_BYTES,
+    requestTimeout: REQUEST_TIMEOUT_MS,
+    http: { maxHeaderSize: MAX_HEADER_BYTES },
+    routerOptions: { maxParamLength: MAX_PARAM_CHARS },
+    // While closing, `refuseWhileStopping` answers in our own words.
+    return503OnClosing: false,
+    frameworkErrors: handleError,
+    clientErrorHandler: refuseBrokenRequest,
+  })
+  app.setValidatorCompiler(validatorCompiler)
+  // Replies are built by our own mappers; parsing each one again would only cost time.
+  app.setSerializerCompiler(() => JSON.stringify)
+  app.setErrorHandler(handleError)
+  const methodsOf = trackMethods(app)
+  app.setNotFoundHandler((request, reply) => refuseUnknownRoute(request, reply, methodsOf(request.url)))
+  addReplyHeaders(app)
+  refuseWhileStopping(app)
+  addAuth(app, options)
+  logRequests(app)
+  await addOpenApi(app, options.version)
+  addMetrics(app, options.metrics)
+  return app
+}
+
+function refuseUnknownRoute(request: FastifyRequest, reply: FastifyReply, methods: string[]): void {
+  const path = request.url.split('?', 1)[0]
+  if (methods.length === 0)
+    throw new AshError('route_not_found', `${request.method} ${path} does not exist. See /docs.`)
+  reply.header('allow', methods.join(', '))
+  throw new AshError(
+    'method_not_allowed',
+    `${path} does not answer ${request.method}, only ${methods.join(', ')}`,
+  )
+}
+
+function addReplyHeaders(app: FastifyInstance): void {
+  app.addHook('onRequest', async (request, reply) => {
+    reply.headers({ 'x-request-id': request.id, 'x-content-type-options': 'nosniff' })
+  })
+}
+
+function refuseWhileStopping(app: FastifyInstance): void {
+  let isStopping = false
+  app.addHook('preClose', async () => {
+    isStopping = true
+  })
+  app.addHook('onRequest', async (_request, reply) => {
+    if (!isStopping) return
+    reply.header('connection', 'close')
+    throw new AshError('server_stopping', 'The server is shutting down', { retryAfterSeconds: 5 })
+  })
+}
+
+function logRequests(app: FastifyInstance): void {
+  app.addHook('onResponse', async (request, reply) => {
+    request.log.info(
+      {
+        method: request.method,
+        route: request.routeOptions.url,
+        statusCode: reply.statusCode,
+        ms: Math.round(reply.elapsedTime * 10) / 10,
+      },
+      'request',
+    )
+  })
+}

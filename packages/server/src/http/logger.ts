@@ -1,0 +1,13 @@
+import { type DestinationStream, type Logger, pino } from 'pino'
+
+/** The server's log. Headers that carry a key are never written, whoever logs the request. */
+export function createLogger(level: string, destination?: DestinationStream): Logger {
+  const redact = [
+    'authorization',
+    '*.authorization',
+    'req.headers.authorization',
+    'headers["x-api-key"]',
+    'req.headers["x-api-key"]',
+  ]
+  return destination ? pino({ level, redact }, destination) : pino({ level, redact })
+}

@@ -1,0 +1,54 @@
+import type { ServerResponse } from 'node:http'
+import { STUCK_CLIENT_TIMEOUT_MS } from '@ash-ai/shared'
+import type { FastifyReply } from 'fastify'
+
+const HEARTBEAT_MS = 15_000
+
+/**
+ * One server-sent stream to one client. Writing waits for a slow client and gives up on one that accepts
+ * nothing for a while; `signal` says that the client is gone. The turn behind it does not notice.
+ */
+export class SSEWriter {
+  readonly signal: AbortSignal
+  readonly #raw: ServerResponse
+  readonly #gone = new AbortController()
+  readonly #heartbeat: NodeJS.Timeout
+
+  constructor(reply: FastifyReply) {
+    reply.hijack()
+    this.#raw = reply.raw
+    this.signal = this.#gone.signal
+    this.#raw.on('close', () => this.#leave()).on('error', () => this.#leave())
+    this.#raw.writeHead(200, {
+      ...(reply.getHeaders() as Record<string, string>),
+      'content-type': 'text/event-stream; charset=utf-8',
+      'cache-control': 'no-cache, no-transform',
+      // Reverse proxies must not collect the stream.
+      'x-accel-buffering': 'no',
+    })
+    this.#raw.flushHeaders()
+    this.#heartbeat = setInterval(() => {
+      if (!this.#raw.writableNeedDrain) this.#raw.write(': \n\n')
+    }, HEARTBEAT_MS).unref()
+  }
+
+  async write(text: string): Promise<void> {
+    if (this.signal.aborted || this.#raw.write(text)) return
+    const stuck = setTimeout(() => this.#raw.destroy(), STUCK_CLIENT_TIMEOUT_MS)
+    await new Promise<void>((resolve) => {
+      this.#raw.once('drain', resolve)
+      this.signal.addEventListener('abort', () => resolve(), { once: true })
+    })
+    clearTimeout(stuck)
+  }
+
+  end(): void {
+    clearInterval(this.#heartbeat)
+    this.#raw.end()
+  }
+
+  #leave(): void {
+    clearInterval(this.#heartbeat)
+    this.#gone.abort()
+  }
+}

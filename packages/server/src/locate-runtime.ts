@@ -1,0 +1,27 @@
+import { createRequire } from 'node:module'
+import { fileURLToPath } from 'node:url'
+import type { RuntimeSource } from '@ash-ai/sandbox'
+
+/** Where the installed packages keep what a sandbox needs: this Node, the bundled bridge, the `claude` binary. */
+export function locateRuntime(bridgeEntry?: string): RuntimeSource {
+  const bridgePackage = fileURLToPath(import.meta.resolve('@ash-ai/bridge/package.json'))
+  const sdk = createRequire(bridgePackage).resolve('@anthropic-ai/claude-agent-sdk')
+  return {
+    node: process.execPath,
+    bridge: bridgeEntry ?? fileURLToPath(import.meta.resolve('@ash-ai/bridge/bundle')),
+    claude: locateClaude(createRequire(sdk)),
+  }
+}
+
+/** The SDK brings one native binary, for this system and C library. */
+function locateClaude(require: NodeJS.Require): string {
+  const system = `@anthropic-ai/claude-agent-sdk-${process.platform}-${process.arch}`
+  for (const name of [`${system}/claude`, `${system}-musl/claude`]) {
+    try {
+      return require.resolve(name)
+    } catch {
+      // Not installed: the other C library, or none.
+    }
+  }
+  throw new Error(`The claude binary of ${system} is not installed. Run "npm run setup".`)
+}

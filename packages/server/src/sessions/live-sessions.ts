@@ -1,0 +1,84 @@
+import type { Sandbox } from '@ash-ai/sandbox'
+import { type AgentOptions, AshError } from '@ash-ai/shared'
+import type { EventLog } from './event-log.ts'
+import type { Fence } from './session-queries.ts'
+
+/** A session that has a sandbox in this process. */
+export interface LiveSession {
+  fence: Fence
+  sandbox: Sandbox
+  log: EventLog
+  /** Options of the agent and, over them, of the session. */
+  options: AgentOptions
+  sdkSessionId: string | null
+  /** The turn under way. Set before anything is awaited, so that there is never a second. */
+  turn: Turn | undefined
+}
+
+export interface Turn {
+  id: string
+  /** Settles, without error, when the turn's last entry is durable. */
+  ended: Promise<void>
+}
+
+/**
+ * The sessions with a sandbox in this process. Changes of one session (wake, pause, end) happen one after
+ * another; callers that want it awake at the same time share one start.
+ */
+export class LiveSessions {
+  readonly #live = new Map<string, LiveSession>()
+  readonly #waking = new Map<string, Promise<LiveSession>>()
+  readonly #queues = new Map<string, Promise<unknown>>()
+  #isClosed = false
+
+  get(sessionId: string): LiveSession | undefined {
+    return this.#live.get(sessionId)
+  }
+
+  /** The live session, started with `start` if there is none. */
+  wake(sessionId: string, start: () => Promise<LiveSession>): Promise<LiveSession> {
+    const live = this.#live.get(sessionId)
+    if (live) return Promise.resolve(live)
+    const waking = this.#waking.get(sessionId) ?? this.#start(sessionId, start)
+    this.#waking.set(sessionId, waking)
+    return waking
+  }
+
+  /** Runs `change` when no other change of the session is under way. */
+  async exclusive<Result>(sessionId: string, change: () => Promise<Result>): Promise<Result> {
+    const before = this.#queues.get(sessionId) ?? Promise.resolve()
+    const result = before.then(change, change)
+    this.#queues.set(sessionId, result)
+    try {
+      return await result
+    } finally {
+      if (this.#queues.get(sessionId) === result) this.#queues.delete(sessionId)
+    }
+  }
+
+  /** Takes the session out, if it is this one. Whoever gets `true` is the one to say what became of it. */
+  release(live: LiveSession): boolean {
+    const { sessionId } = live.fence
+    return this.#live.get(sessionId) === live && this.#live.delete(sessionId)
+  }
+
+  /** No session wakes up any more. Resolves with those that are awake. */
+  async close(): Promise<LiveSession[]> {
+    this.#isClosed = true
+    await Promise.allSettled(this.#waking.values())
+    return [...this.#live.values()]
+  }
+
+  async #start(sessionId: string, start: () => Promise<LiveSession>): Promise<LiveSession> {
+    try {
+      return await this.exclusive(sessionId, async () => {
+        if (this.#isClosed) throw new AshError('server_stopping', 'The server is shutting down')
+        const live = this.#live.get(sessionId) ?? (await start())
+        this.#live.set(sessionId, live)
+        return live
+      })
+    } finally {
+      this.#waking.delete(sessionId)
+    }
+  }
+}

@@ -1,0 +1,27 @@
+import type { SandboxPool, SandboxProvider } from '@ash-ai/sandbox'
+import type { FastifyBaseLogger } from 'fastify'
+import type { Db } from '../db/open-db.ts'
+import type { SecretBox } from '../db/secret-box.ts'
+import type { EventLogs } from './event-log.ts'
+import type { LiveSessions } from './live-sessions.ts'
+import type { SessionMetrics } from './session-metrics.ts'
+
+/** What the session functions use; `main.ts` builds it once. */
+export interface SessionDeps {
+  db: Db
+  secrets: SecretBox
+  dataDir: string
+  /** This host: owns the sessions it makes. */
+  hostId: string
+  pool: SandboxPool
+  provider: SandboxProvider
+  /** Throws, with what to do, where this machine cannot isolate. */
+  assertSandboxing: () => Promise<void>
+  /** Host users for sandboxes; undefined where the server cannot switch users. */
+  sandboxUids: { base: number; count: number } | undefined
+  turnTimeoutMs: number
+  log: FastifyBaseLogger
+  metrics: SessionMetrics
+  logs: EventLogs
+  live: LiveSessions
+}

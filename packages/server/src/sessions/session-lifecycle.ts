@@ -1,0 +1,289 @@
+import { randomInt, randomUUID } from 'node:crypto'
+import { readdir, rm } from 'node:fs/promises'
+import { join } from 'node:path'
+import { type Owner, removeSessionDirs, type Sandbox, sessionDirs } from '@ash-ai/sandbox'
+import {
+  type AgentOptions,
+  AshError,
+  type ErrorEventData,
+  isAshError,
+  type SessionCreate,
+} from '@ash-ai/shared'
+import { getAgentForSession } from '../agents/agent-queries.ts'
+import type { Db } from '../db/open-db.ts'
+import { findOpenTurn } from './event-queries.ts'
+import type { LiveSession } from './live-sessions.ts'
+import type { SessionDeps } from './session-deps.ts'
+import {
+  type Fence,
+  fenceOf,
+  freeUid,
+  getSession,
+  insertSession,
+  listOwnedIds,
+  moveSession,
+  reclaimSessions,
+  type SessionRow,
+} from './session-queries.ts'
+import { relayUnsolicited } from './turns.ts'
+
+const UID_TRIES = 50
+
+/** Makes a session and its sandbox. A session whose sandbox cannot start stays behind as `error`, with the reason. */
+export async function createSession(
+  deps: SessionDeps,
+  tenantId: string,
+  request: SessionCreate,
+): Promise<SessionRow> {
+  const { agent: agentName, agentVersion, env = {}, ...options } = request
+  await deps.assertSandboxing()
+  const agent = await getAgentForSession(deps, tenantId, agentName, agentVersion)
+  const row = await insertNewSession(deps, tenantId, agent, env, options)
+  await wakeSession(deps, tenantId, row.id)
+  return getSession(deps.db, tenantId, row.id)
+}
+
+async function insertNewSession(
+  deps: SessionDeps,
+  tenantId: string,
+  agent: { name: string; version: number },
+  env: Record<string, string>,
+  options: AgentOptions,
+): Promise<SessionRow> {
+  const id = randomUUID()
+  const now = Date.now()
+  const row: SessionRow = {
+    id,
+    tenant_id: tenantId,
+    agent_name: agent.name,
+    agent_version: agent.version,
+    status: 'starting',
+    provider: deps.provider.name,
+    isolation: deps.provider.isolation,
+    config: JSON.stringify(options),
+    env_sealed: deps.secrets.seal(env, envAad(tenantId, id)),
+    sdk_session_id: null,
+    owner_id: deps.hostId,
+    epoch: 1,
+    host_uid: null,
+    sandbox_id: null,
+    error_code: null,
+    error_message: null,
+    created_at: now,
+    last_active_at: now,
+    ended_at: null,
+  }
+  for (let tries = 0; tries < UID_TRIES; tries++) {
+    // Random, so that a uid is not used again soon after its session ended.
+    const uids = deps.sandboxUids
+    row.host_uid = uids ? uids.base + randomInt(uids.count) : null
+    if (await insertSession(deps.db, row)) return row
+  }
+  throw new AshError('pool_full', 'No host user is free for another session. Raise ASH_SANDBOX_UID_COUNT.')
+}
+
+/** The session with its sandbox, which is started if there is none. */
+export async function wakeSession(
+  deps: SessionDeps,
+  tenantId: string,
+  sessionId: string,
+): Promise<LiveSession> {
+  return deps.live.wake(sessionId, async () => {
+    const row = await getOpenSession(deps.db, tenantId, sessionId)
+    try {
+      return await startLiveSession(deps, row)
+    } catch (error) {
+      await noteFailedStart(deps, row, error)
+      throw error
+    }
+  })
+}
+
+async function startLiveSession(deps: SessionDeps, row: SessionRow): Promise<LiveSession> {
+  await deps.assertSandboxing()
+  const fence = fenceOf(row)
+  const agent = await getAgentForSession(deps, row.tenant_id, row.agent_name, row.agent_version)
+  if (row.status !== 'starting') await moveSession(deps.db, fence, 'starting')
+  const sandbox = await startSandbox(deps, row, agent)
+  try {
+    const log = await deps.logs.get(fence)
+    await moveSession(deps.db, fence, 'active', { sandbox_id: sandbox.id })
+    await noteStatus(deps, fence, 'active')
+    const options = { ...agent.config, ...(JSON.parse(row.config) as AgentOptions) }
+    const live: LiveSession = {
+      fence,
+      sandbox,
+      log,
+      options,
+      sdkSessionId: row.sdk_session_id,
+      turn: undefined,
+    }
+    watchSandbox(deps, live)
+    void relayUnsolicited(deps, live)
+    return live
+  } catch (error) {
+    await sandbox.stop()
+    throw error
+  }
+}
+
+async function startSandbox(
+  deps: SessionDeps,
+  row: SessionRow,
+  agent: { dir: string; env: Record<string, string> },
+): Promise<Sandbox> {
+  const endTimer = deps.metrics.sandboxStartSeconds.startTimer()
+  const env = deps.secrets.open(row.env_sealed, envAad(row.tenant_id, row.id)) as Record<string, string>
+  const sandbox = await deps.pool.acquire({
+    sandboxId: randomUUID(),
+    dirs: sessionDirs(deps.dataDir, row.id),
+    agentDir: agent.dir,
+    owner: ownerOf(row),
+    setup: {
+      sessionId: row.id,
+      ...(row.sdk_session_id !== null && { sdkSessionId: row.sdk_session_id }),
+      env: { ...agent.env, ...env },
+    },
+  })
+  endTimer()
+  deps.metrics.sandboxStarts.inc({ outcome: 'ok' })
+  return sandbox
+}
+
+async function noteFailedStart(deps: SessionDeps, row: SessionRow, error: unknown): Promise<void> {
+  deps.metrics.sandboxStarts.inc({ outcome: 'failed' })
+  const { code, message } = describe(error)
+  deps.log.error({ sessionId: row.id, code, err: error }, 'sandbox did not start')
+  // Not stored where the session was ended or taken over meanwhile.
+  await moveSession(deps.db, fenceOf(row), 'error', { error_code: code, error_message: message }).catch(
+    ignoreConflict,
+  )
+}
+
+/** A sandbox that ends by itself leaves the session in `error`; the next call that needs one starts another. */
+function watchSandbox(deps: SessionDeps, live: LiveSession): void {
+  void live.sandbox.bridge.closed.then(async ({ code, message }) => {
+    await live.sandbox.stop()
+    await live.turn?.ended
+    if (!deps.live.release(live)) return
+    deps.log.warn({ sessionId: live.fence.sessionId, sandboxId: live.sandbox.id, code }, 'sandbox ended')
+    const change = { sandbox_id: null, error_code: code, error_message: message }
+    await moveSession(deps.db, live.fence, 'error', change)
+      .then(() => noteStatus(deps, live.fence, 'error'))
+      .catch(ignoreConflict)
+  })
+}
+
+/** Lifecycle is part of the log: whoever follows it sees why nothing comes any more. */
+async function noteStatus(deps: SessionDeps, fence: Fence, status: SessionStatus): Promise<void> {
+  await (await deps.logs.get(fence)).append('status', null, JSON.stringify({ status }))
+}
+
+/** Stops the sandbox and leaves the session ready to go on; its files stay. */
+export function pauseSession(deps: SessionDeps, tenantId: string, sessionId: string): Promise<SessionRow> {
+  return deps.live.exclusive(sessionId, async () => {
+    const row = await getOpenSession(deps.db, tenantId, sessionId)
+    const live = deps.live.get(sessionId)
+    if (live?.turn)
+      throw new AshError('turn_in_progress', 'The session is working on a message. Interrupt it first.')
+    if (live && deps.live.release(live)) await live.sandbox.stop()
+    if (row.status === 'paused') return row
+    const paused = await moveSession(deps.db, fenceOf(row), 'paused', { sandbox_id: null })
+    await noteStatus(deps, fenceOf(row), 'paused')
+    return paused
+  })
+}
+
+/** Ends a session: no sandbox and no files remain, the log does. Ending an ended session changes nothing. */
+export function endSession(deps: SessionDeps, tenantId: string, sessionId: string): Promise<SessionRow> {
+  return deps.live.exclusive(sessionId, async () => {
+    const row = await getSession(deps.db, tenantId, sessionId)
+    if (row.status === 'ended') return row
+    const ended = await moveSession(deps.db, fenceOf(row), 'ended', {
+      sandbox_id: null,
+      ended_at: Date.now(),
+    })
+    const live = deps.live.get(sessionId)
+    if (live && deps.live.release(live)) {
+      await live.sandbox.stop()
+      await live.turn?.ended
+    }
+    await removeSessionDirs(sessionDirs(deps.dataDir, sessionId))
+    // Only now may another session have the uid: nothing on disk belongs to it any more.
+    await freeUid(deps.db, fenceOf(row))
+    await noteStatus(deps, fenceOf(row), 'ended')
+    return ended
+  })
+}
+
+/**
+ * After a stop of any kind: sessions that were live are paused, their open turns get a typed end, and nothing of
+ * an old sandbox remains. Their processes died with the old server.
+ */
+export async function recoverSessions(deps: SessionDeps): Promise<number> {
+  const reclaimed = await reclaimSessions(deps.db, deps.hostId)
+  for (const row of reclaimed) {
+    const turnId = await findOpenTurn(deps.db, row.tenant_id, row.id)
+    if (turnId === undefined) continue
+    const log = await deps.logs.get(fenceOf(row))
+    const data: ErrorEventData = {
+      turnId,
+      code: 'interrupted',
+      error: 'The server stopped during this turn',
+      retryable: true,
+    }
+    await log.append('error', turnId, JSON.stringify(data))
+  }
+  await removeLeftovers(deps)
+  return reclaimed.length
+}
+
+async function removeLeftovers({ db, dataDir, hostId }: SessionDeps): Promise<void> {
+  const kept = await listOwnedIds(db, hostId)
+  const root = join(dataDir, 'sandboxes')
+  for (const id of await readdir(root).catch(() => [])) {
+    const dirs = sessionDirs(dataDir, id)
+    await (kept.has(id) ? rm(dirs.run, { recursive: true, force: true }) : removeSessionDirs(dirs))
+  }
+}
+
+/** Gives running turns until the deadline, then stops every sandbox. Sessions are `paused` afterwards. */
+export async function stopSessions(deps: SessionDeps, deadlineMs: number): Promise<void> {
+  const sessions = await deps.live.close()
+  const turns = Promise.allSettled(sessions.map((live) => live.turn?.ended))
+  await Promise.race([turns, new Promise((resolve) => setTimeout(resolve, deadlineMs).unref())])
+  const mine = sessions.filter((live) => deps.live.release(live))
+  await deps.pool.stopAll()
+  await turns
+  for (const live of mine) {
+    await moveSession(deps.db, live.fence, 'paused', { sandbox_id: null })
+      .then(() => noteStatus(deps, live.fence, 'paused'))
+      .catch(ignoreConflict)
+  }
+}
+
+/** Throws where the session does not exist or has ended. */
+export async function getOpenSession(db: Db, tenantId: string, sessionId: string): Promise<SessionRow> {
+  const row = await getSession(db, tenantId, sessionId)
+  if (row.status === 'ended') throw new AshError('session_ended', `Session ${sessionId} has ended`)
+  return row
+}
+
+/** Host user of a session's files, where the server can switch users. */
+export function ownerOf(row: SessionRow): Owner | undefined {
+  return row.host_uid === null ? undefined : { uid: row.host_uid, gid: row.host_uid }
+}
+
+export const envAad = (tenantId: string, sessionId: string) => `session-env:${tenantId}:${sessionId}`
+
+function describe(error: unknown): { code: string; message: string } {
+  if (isAshError(error)) return { code: error.code, message: error.message }
+  return {
+    code: 'sandbox_start_failed',
+    message: 'The sandbox did not start; the log of the server has the reason',
+  }
+}
+
+function ignoreConflict(error: unknown): void {
+  if (!isAshError(error, 'session_conflict')) throw error
+}

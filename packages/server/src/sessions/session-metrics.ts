@@ -1,0 +1,57 @@
+import { Counter, Gauge, Histogram, type Registry } from 'prom-client'
+
+export interface SessionMetrics {
+  turns: Counter<'outcome'>
+  turnSeconds: Histogram
+  sandboxStarts: Counter<'outcome'>
+  sandboxStartSeconds: Histogram
+}
+
+export function createSessionMetrics(
+  registry: Registry,
+  pool: { live: number; max: number },
+): SessionMetrics {
+  const registers = [registry]
+  new Gauge({
+    name: 'ash_sandboxes_live',
+    help: 'Sandboxes that are running or starting',
+    registers,
+    collect() {
+      this.set(pool.live)
+    },
+  })
+  new Gauge({
+    name: 'ash_sandboxes_max',
+    help: 'Most sandboxes that may run at once (ASH_MAX_SANDBOXES)',
+    registers,
+    collect() {
+      this.set(pool.max)
+    },
+  })
+  return {
+    turns: new Counter({
+      name: 'ash_turns_total',
+      help: 'Turns by how they ended',
+      labelNames: ['outcome'],
+      registers,
+    }),
+    turnSeconds: new Histogram({
+      name: 'ash_turn_seconds',
+      help: 'From the accepted message to the durable end of its turn',
+      buckets: [0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1800],
+      registers,
+    }),
+    sandboxStarts: new Counter({
+      name: 'ash_sandbox_starts_total',
+      help: 'Sandbox starts by how they ended',
+      labelNames: ['outcome'],
+      registers,
+    }),
+    sandboxStartSeconds: new Histogram({
+      name: 'ash_sandbox_start_seconds',
+      help: 'From the request for a sandbox to a bridge that answers',
+      buckets: [0.05, 0.1, 0.2, 0.5, 1, 2, 5, 20],
+      registers,
+    }),
+  }
+}

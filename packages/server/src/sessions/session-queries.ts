@@ -1,0 +1,189 @@
+import { type AgentOptions, AshError, type Session, type SessionStatus, statusesBefore } from '@ash-ai/shared'
+import type { Selectable } from 'kysely'
+import type { Db } from '../db/open-db.ts'
+import type { SessionsTable } from '../db/tables.ts'
+
+export type SessionRow = Selectable<SessionsTable>
+
+/** Who may write to a session: the host that owns it, at the epoch it took it. */
+export interface Fence {
+  tenantId: string
+  sessionId: string
+  ownerId: string
+  epoch: number
+}
+
+export const fenceOf = (row: SessionRow): Fence => ({
+  tenantId: row.tenant_id,
+  sessionId: row.id,
+  ownerId: row.owner_id,
+  epoch: row.epoch,
+})
+
+/** False where another session of this host already has the uid. */
+export async function insertSession(db: Db, row: SessionRow): Promise<boolean> {
+  const inserted = await db
+    .insertInto('sessions')
+    .values(row)
+    .onConflict((conflict) => conflict.columns(['owner_id', 'host_uid']).doNothing())
+    .returning('id')
+    .executeTakeFirst()
+  return inserted !== undefined
+}
+
+export async function getSession(db: Db, tenantId: string, id: string): Promise<SessionRow> {
+  const row = await db
+    .selectFrom('sessions')
+    .selectAll()
+    .where('tenant_id', '=', tenantId)
+    .where('id', '=', id)
+    .executeTakeFirst()
+  if (!row) throw new AshError('session_not_found', `There is no session ${id}`)
+  return row
+}
+
+export interface SessionFilter {
+  agent?: string | undefined
+  status?: SessionStatus | undefined
+  limit: number
+  cursor?: string | undefined
+}
+
+/** Newest first. The cursor is the place of the last row of the page before. */
+export async function listSessions(
+  db: Db,
+  tenantId: string,
+  { agent, status, limit, cursor }: SessionFilter,
+): Promise<{ rows: SessionRow[]; nextCursor: string | undefined }> {
+  let query = db.selectFrom('sessions').selectAll().where('tenant_id', '=', tenantId)
+  if (agent !== undefined) query = query.where('agent_name', '=', agent)
+  if (status !== undefined) query = query.where('status', '=', status)
+  if (cursor !== undefined) {
+    const place = parseCursor(cursor)
+    query = query.where((where) =>
+      where.or([
+        where('created_at', '<', place.createdAt),
+        where.and([where('created_at', '=', place.createdAt), where('id', '<', place.id)]),
+      ]),
+    )
+  }
+  const rows = await query
+    .orderBy('created_at', 'desc')
+    .orderBy('id', 'desc')
+    .limit(limit + 1)
+    .execute()
+  const page = rows.slice(0, limit)
+  const last = page.at(-1)
+  const nextCursor = rows.length > limit && last ? `${last.created_at}.${last.id}` : undefined
+  return { rows: page, nextCursor }
+}
+
+function parseCursor(cursor: string): { createdAt: number; id: string } {
+  const [, createdAt, id] = /^(\d{1,15})\.([0-9a-f-]{36})$/.exec(cursor) ?? []
+  if (createdAt === undefined || id === undefined) {
+    throw new AshError('validation_failed', 'The cursor is not one of this list', {
+      details: [{ path: 'cursor', message: 'must be the nextCursor of an earlier reply' }],
+    })
+  }
+  return { createdAt: Number(createdAt), id }
+}
+
+type StatusChange = Partial<Pick<SessionsTable, 'error_code' | 'error_message' | 'sandbox_id' | 'ended_at'>>
+
+/**
+ * Moves a session to another status if its present one allows that and this host still owns it: one statement,
+ * so that the database decides every race. Throws `session_conflict` where it lost.
+ */
+export async function moveSession(
+  db: Db,
+  fence: Fence,
+  to: SessionStatus,
+  change: StatusChange = {},
+  from: SessionStatus[] = statusesBefore(to),
+): Promise<SessionRow> {
+  const row = await db
+    .updateTable('sessions')
+    .set({ status: to, error_code: null, error_message: null, last_active_at: Date.now(), ...change })
+    .where('tenant_id', '=', fence.tenantId)
+    .where('id', '=', fence.sessionId)
+    .where('owner_id', '=', fence.ownerId)
+    .where('epoch', '=', fence.epoch)
+    .where('status', 'in', from)
+    .returningAll()
+    .executeTakeFirst()
+  if (!row) throw new AshError('session_conflict', `Session ${fence.sessionId} cannot become ${to} any more`)
+  return row
+}
+
+export async function setSdkSessionId(db: Db, fence: Fence, sdkSessionId: string): Promise<void> {
+  await db
+    .updateTable('sessions')
+    .set({ sdk_session_id: sdkSessionId })
+    .where('tenant_id', '=', fence.tenantId)
+    .where('id', '=', fence.sessionId)
+    .where('epoch', '=', fence.epoch)
+    .execute()
+}
+
+export async function touchSession(db: Db, fence: Fence): Promise<void> {
+  await db
+    .updateTable('sessions')
+    .set({ last_active_at: Date.now() })
+    .where('tenant_id', '=', fence.tenantId)
+    .where('id', '=', fence.sessionId)
+    .where('epoch', '=', fence.epoch)
+    .execute()
+}
+
+export async function freeUid(db: Db, fence: Fence): Promise<void> {
+  await db
+    .updateTable('sessions')
+    .set({ host_uid: null })
+    .where('tenant_id', '=', fence.tenantId)
+    .where('id', '=', fence.sessionId)
+    .execute()
+}
+
+/** What a host does first: takes back its sessions under a new epoch, so that nothing older can write to them. */
+export async function reclaimSessions(db: Db, ownerId: string): Promise<SessionRow[]> {
+  return db
+    .updateTable('sessions')
+    .set((row) => ({ status: 'paused' as const, sandbox_id: null, epoch: row('epoch', '+', 1) }))
+    .where('owner_id', '=', ownerId)
+    .where('status', 'in', ['starting', 'active'])
+    .returningAll()
+    .execute()
+}
+
+/** Ids of the sessions whose files this host must keep. */
+export async function listOwnedIds(db: Db, ownerId: string): Promise<Set<string>> {
+  const rows = await db
+    .selectFrom('sessions')
+    .select('id')
+    .where('owner_id', '=', ownerId)
+    .where('status', '!=', 'ended')
+    .execute()
+  return new Set(rows.map((row) => row.id))
+}
+
+/** The row as clients see it. */
+export function toSession(row: SessionRow, env: Record<string, string>): Session {
+  const config = JSON.parse(row.config) as AgentOptions
+  return {
+    id: row.id,
+    tenantId: row.tenant_id,
+    agentName: row.agent_name,
+    agentVersion: row.agent_version,
+    provider: row.provider,
+    isolation: row.isolation as Session['isolation'],
+    status: row.status,
+    ...(row.sandbox_id !== null && { sandboxId: row.sandbox_id }),
+    ...(config.model !== undefined && { model: config.model }),
+    config,
+    env: Object.fromEntries(Object.keys(env).map((name) => [name, '***' as const])),
+    createdAt: new Date(row.created_at).toISOString(),
+    lastActiveAt: new Date(row.last_active_at).toISOString(),
+    ...(row.ended_at !== null && { endedAt: new Date(row.ended_at).toISOString() }),
+    ...(row.error_code !== null && { error: { code: row.error_code, message: row.error_message ?? '' } }),
+  }
+}

@@ -1,0 +1,133 @@
+import type { AddressInfo } from 'node:net'
+import { offlineScript, startMessagesApi } from '@ash-ai/offline-model'
+import {
+  assertReachable,
+  createProvider,
+  type ModelUpstream,
+  SandboxManager,
+  SandboxPool,
+  type SandboxProvider,
+  stageRuntime,
+} from '@ash-ai/sandbox'
+import type { FastifyBaseLogger } from 'fastify'
+import { cleanAgentFolders } from './agents/agent-deploy.ts'
+import { ensureFirstKey } from './api-keys/ensure-first-key.ts'
+import { buildApp } from './app.ts'
+import type { Config } from './config.ts'
+import { openDataDir } from './data-dir.ts'
+import { openDb } from './db/open-db.ts'
+import { openSecretBox } from './db/secret-box.ts'
+import { createMetrics } from './http/metrics.ts'
+import { locateRuntime } from './locate-runtime.ts'
+import { EventLogs } from './sessions/event-log.ts'
+import { LiveSessions } from './sessions/live-sessions.ts'
+import type { SessionDeps } from './sessions/session-deps.ts'
+import { recoverSessions, stopSessions } from './sessions/session-lifecycle.ts'
+import { createSessionMetrics } from './sessions/session-metrics.ts'
+
+export interface RunningServer {
+  url: string
+  /** Lets running turns finish within the time allowed, pauses every session, closes everything. */
+  close(): Promise<void>
+}
+
+export async function startServer(config: Config, log: FastifyBaseLogger): Promise<RunningServer> {
+  const closers: (() => unknown)[] = []
+  const close = async () => {
+    for (const closer of closers.splice(0).reverse()) await closer()
+  }
+  try {
+    return { url: await start(config, log, closers), close }
+  } catch (error) {
+    await close()
+    throw error
+  }
+}
+
+/** Each part says in `closers` how it is taken down; they run in reverse order. */
+async function start(config: Config, log: FastifyBaseLogger, closers: (() => unknown)[]): Promise<string> {
+  const dataDir = await openDataDir(config.dataDir)
+  closers.push(dataDir.release)
+  const { db, kind, close: closeDb } = await openDb(config)
+  closers.push(closeDb)
+  const upstream = await connectModel(config, closers)
+  const provider = createProvider(config.provider)
+  const runtime = await stageRuntime(config.runtimeDir, locateRuntime(config.bridgeEntry))
+  const manager = new SandboxManager({
+    provider,
+    runtime,
+    upstream,
+    modelIdleTimeoutMs: config.modelIdleTimeoutMs,
+    env:
+      config.claudeMaxRetries === undefined
+        ? {}
+        : { CLAUDE_CODE_MAX_RETRIES: String(config.claudeMaxRetries) },
+  })
+  const pool = new SandboxPool(manager, config.maxSandboxes)
+  const metrics = createMetrics()
+  const sessions: SessionDeps = {
+    db,
+    secrets: await openSecretBox(config),
+    dataDir: config.dataDir,
+    hostId: dataDir.hostId,
+    pool,
+    provider,
+    assertSandboxing: sandboxingCheck(provider, [config.dataDir, runtime.dir]),
+    sandboxUids: canSwitchUsers(provider) ? config.sandboxUids : undefined,
+    turnTimeoutMs: config.turnTimeoutMs,
+    log,
+    metrics: createSessionMetrics(metrics.registry, pool),
+    logs: new EventLogs(db),
+    live: new LiveSessions(),
+  }
+  await ensureFirstKey({
+    db,
+    dataDir: config.dataDir,
+    log,
+    ...(config.apiKey !== undefined && { apiKey: config.apiKey }),
+  })
+  await cleanAgentFolders(sessions)
+  const recovered = await recoverSessions(sessions)
+  const app = await buildApp({ config, databaseKind: kind, metrics, sessions, log })
+  closers.push(() => app.close())
+  closers.push(() => stopSessions(sessions, config.shutdownTimeoutMs))
+  await app.listen({ port: config.port, host: config.host })
+  const url = urlOf(app.server.address() as AddressInfo)
+  log.info(
+    { url, database: kind, provider: provider.name, model: config.model.kind, recovered },
+    'Ash is listening',
+  )
+  await sessions
+    .assertSandboxing()
+    .catch((error: Error) => log.error(`Sandboxes cannot start: ${error.message}`))
+  return url
+}
+
+/** Without a key there is still a model: one that says in every answer that it is offline. */
+async function connectModel({ model }: Config, closers: (() => unknown)[]): Promise<ModelUpstream> {
+  if (model.kind === 'anthropic') return model
+  const offline = await startMessagesApi({ script: offlineScript, keepRequests: 0 })
+  closers.push(() => offline.close())
+  return { baseUrl: offline.url }
+}
+
+/** A host user for each sandbox, which only root can give. */
+const canSwitchUsers = (provider: SandboxProvider) =>
+  provider.isolation !== 'none' && process.getuid?.() === 0
+
+/** Asked before each start of a sandbox, until this machine has once been found fit. */
+function sandboxingCheck(provider: SandboxProvider, folders: string[]): () => Promise<void> {
+  let isFit = false
+  return async () => {
+    if (isFit) return
+    await provider.check()
+    if (canSwitchUsers(provider)) for (const folder of folders) await assertReachable(folder)
+    isFit = true
+  }
+}
+
+function urlOf({ address, family, port }: AddressInfo): string {
+  const host =
+    address === '0.0.0.0' || address === '::' ? 'localhost' : family === 'IPv6' ? `[${address}]` : address
+  return `http://${host}:${port}`
+}
