@@ -34,14 +34,16 @@ export async function* readArchive(source: AsyncIterable<Uint8Array>): AsyncGene
 }
 
 /** Undefined for a folder: those come into being with their files. */
-function toFile(entry: AsyncIterable<Uint8Array> & { header: Header }): FolderEntry | undefined {
+function toFile(entry: AsyncIterable<unknown> & { header: Header }): FolderEntry | undefined {
   const { header } = entry
   const path = header.name.replace(/^(\.\/)+/, '').replace(/\/+$/, '')
   const isFolder = header.type === 'directory' || (header.name.endsWith('/') && header.size === 0)
   if (isFolder && (path === '' || path === '.')) return undefined
   checkPath(header.name, path)
   checkType(header)
-  return isFolder ? undefined : { path, isExecutable: (header.mode & 0o100) !== 0, content: entry }
+  if (isFolder) return undefined
+  const content = entry as AsyncIterable<Uint8Array>
+  return { path, isExecutable: (header.mode & 0o100) !== 0, content }
 }
 
 function checkPath(name: string, path: string): void {

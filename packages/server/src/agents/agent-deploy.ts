@@ -12,14 +12,8 @@ import {
   stageFolder,
   stagingRoot,
 } from './agent-folder.ts'
-import {
-  type AgentEnv,
-  type AgentStore,
-  deleteAgent,
-  getAgent,
-  insertVersion,
-  listContentHashes,
-} from './agent-queries.ts'
+import { type AgentStore, deleteAgent, getAgent, insertVersion, listContentHashes } from './agent-queries.ts'
+import type { AgentEnv } from './agent-rows.ts'
 
 export interface DeployRequest {
   name: string

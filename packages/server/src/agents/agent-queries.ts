@@ -1,18 +1,25 @@
-import { isDeepStrictEqual } from 'node:util'
-import { type Agent, AgentOptions, type AgentVersion, AshError } from '@ash-ai/shared'
+import { type Agent, type AgentOptions, type AgentVersion, AshError } from '@ash-ai/shared'
 import type { Transaction } from 'kysely'
 import type { Db } from '../db/open-db.ts'
 import type { SecretBox } from '../db/secret-box.ts'
 import type { AgentVersionsTable, Tables } from '../db/tables.ts'
 import { agentVersionDir } from './agent-folder.ts'
+import {
+  type AgentEnv,
+  envAad,
+  isSame,
+  type NewVersion,
+  openEnv,
+  toAgent,
+  toConfig,
+  toIso,
+} from './agent-rows.ts'
 
 export interface AgentStore {
   db: Db
   secrets: SecretBox
   dataDir: string
 }
-
-export type AgentEnv = Record<string, string>
 
 /** What a session needs of the agent version it pins. */
 export interface AgentForSession {
@@ -82,15 +89,6 @@ export async function listVersions(db: Db, tenantId: string, name: string): Prom
     bytes,
     createdAt: toIso(created_at),
   }))
-}
-
-export interface NewVersion {
-  name: string
-  contentHash: string
-  files: number
-  bytes: number
-  config: AgentOptions
-  env: AgentEnv
 }
 
 /** Adds a version, unless the newest is already the same; says which. Safe with others deploying meanwhile. */
@@ -216,35 +214,6 @@ function selectAgents(db: Db, tenantId: string) {
     .select(['agents.created_at as agent_created_at', 'agents.updated_at'])
     .where('agents.tenant_id', '=', tenantId)
 }
-
-type AgentRow = AgentVersionsTable & { agent_created_at: number; updated_at: number }
-
-function toAgent(secrets: SecretBox, row: AgentRow): Agent {
-  const names = Object.keys(openEnv(secrets, row))
-  return {
-    name: row.agent_name,
-    version: row.version,
-    contentHash: row.content_hash,
-    createdAt: toIso(row.agent_created_at),
-    updatedAt: toIso(row.updated_at),
-    env: Object.fromEntries(names.map((name) => [name, '***' as const])),
-    config: toConfig(row.config),
-  }
-}
-
-const isSame = (secrets: SecretBox, row: AgentVersionsTable, next: NewVersion) =>
-  row.content_hash === next.contentHash &&
-  isDeepStrictEqual(toConfig(row.config), next.config) &&
-  isDeepStrictEqual(openEnv(secrets, row), next.env)
-
-const toConfig = (json: string): AgentOptions => AgentOptions.parse(JSON.parse(json))
-
-const openEnv = (secrets: SecretBox, row: AgentVersionsTable): AgentEnv =>
-  secrets.open(row.env_sealed, envAad(row.tenant_id, row.agent_name, row.version)) as AgentEnv
-
-const envAad = (tenantId: string, name: string, version: number) => `agent:${tenantId}:${name}:${version}`
-
-const toIso = (epochMs: number) => new Date(epochMs).toISOString()
 
 const notFound = (name: string, version?: number) =>
   new AshError(

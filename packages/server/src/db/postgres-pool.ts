@@ -14,7 +14,7 @@ const HOPELESS = new Set(['28P01', '28000', '3D000'])
 pg.types.setTypeParser(INT8_OID, Number)
 
 /** A pool whose server has answered. Errors name host, database and user, never the password. */
-export async function openPostgresPool(databaseUrl: string): Promise<pg.Pool> {
+export async function openPostgresPool(databaseUrl: string, attempts = CONNECT_ATTEMPTS): Promise<pg.Pool> {
   const pool = new pg.Pool({
     connectionString: databaseUrl,
     max: MAX_CONNECTIONS,
@@ -24,7 +24,7 @@ export async function openPostgresPool(databaseUrl: string): Promise<pg.Pool> {
   // A connection lost while idle is replaced by the next query; without a listener it would end the process.
   pool.on('error', () => {})
   try {
-    await waitUntilReachable(pool)
+    await waitUntilReachable(pool, attempts)
     return pool
   } catch (error) {
     await pool.end()
@@ -32,13 +32,13 @@ export async function openPostgresPool(databaseUrl: string): Promise<pg.Pool> {
   }
 }
 
-async function waitUntilReachable(pool: pg.Pool): Promise<void> {
+async function waitUntilReachable(pool: pg.Pool, attempts: number): Promise<void> {
   for (let attempt = 1; ; attempt++) {
     try {
       await pool.query('select 1')
       return
     } catch (error) {
-      if (attempt === CONNECT_ATTEMPTS || HOPELESS.has(codeOf(error))) throw error
+      if (attempt === attempts || HOPELESS.has(codeOf(error))) throw error
       await sleep(FIRST_RETRY_MS * 2 ** (attempt - 1))
     }
   }

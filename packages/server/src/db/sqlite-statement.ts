@@ -17,6 +17,10 @@ export class StatementCache {
     this.#db = db
   }
 
+  get size(): number {
+    return this.#prepared.size
+  }
+
   run(sql: string, parameters: readonly unknown[]): StatementResult {
     const statement = this.#take(sql)
     const values = parameters as readonly SQLInputValue[]

@@ -63,6 +63,11 @@ export class SqliteWriter {
     await this.#exited.promise
   }
 
+  /** Ends the thread at once, whatever it is doing. */
+  async terminate(): Promise<void> {
+    await this.#worker.terminate()
+  }
+
   #post(request: WriterRequest): void {
     this.#worker.postMessage(request)
   }

@@ -27,6 +27,8 @@ interface Pending {
   turnId: string | null
   data: string
   isPreview: boolean
+  /** Hears the `seq` of the entry when it is durable, or why it is not. */
+  settle?: { resolve: (seq: number) => void; reject: (error: Error) => void }
 }
 
 /**
@@ -67,11 +69,11 @@ export class EventLog {
     if (this.#pendingChars > PENDING_MAX_CHARS) await this.flushed()
   }
 
-  /** Queues an entry and resolves when it is durable. */
-  async append(type: EventType, turnId: string | null, data: string): Promise<number> {
-    this.#enqueue({ type, turnId, data, isPreview: false })
-    await this.flushed()
-    return this.#lastSeq
+  /** Queues an entry and resolves, with its `seq`, when it is durable. */
+  append(type: EventType, turnId: string | null, data: string): Promise<number> {
+    return new Promise((resolve, reject) => {
+      this.#enqueue({ type, turnId, data, isPreview: false, settle: { resolve, reject } })
+    })
   }
 
   /** Shows a partial message to whoever reads along; it takes no `seq` and is not stored. */
@@ -109,18 +111,22 @@ export class EventLog {
   }
 
   async #flush(): Promise<void> {
-    try {
-      while (this.#pending.length > 0) {
-        const batch = this.#pending.splice(0, BATCH_MAX_ENTRIES)
+    while (this.#pending.length > 0) {
+      const batch = this.#pending.splice(0, BATCH_MAX_ENTRIES)
+      try {
         await this.#commit(batch)
+      } catch (error) {
+        this.#fail(error instanceof Error ? error : new Error(String(error)), batch)
       }
-    } catch (error) {
-      this.#failure = error instanceof Error ? error : new Error(String(error))
-      this.#pending = []
-    } finally {
-      this.#flushing = undefined
       this.#wake()
     }
+    this.#flushing = undefined
+  }
+
+  #fail(error: Error, batch: Pending[]): void {
+    this.#failure = error
+    for (const { settle } of batch.concat(this.#pending)) settle?.reject(error)
+    this.#pending = []
   }
 
   async #commit(batch: Pending[]): Promise<void> {
@@ -131,23 +137,18 @@ export class EventLog {
       if (!isPreview) entries.push({ seq: ++seq, type, turnId, data, createdAt })
     }
     if (entries.length > 0) await insertEvents(this.#db, this.#fence, entries)
-    for (const item of batch) {
-      this.#pendingChars -= item.data.length
-      this.#publish(item)
-    }
-    this.#wake()
+    for (const item of batch) this.#publish(item)
   }
 
-  #publish({ type, turnId, data, isPreview }: Pending): void {
-    if (isPreview) this.#lastSub++
-    else {
-      this.#lastSeq++
-      this.#lastSub = 0
-    }
+  #publish({ type, turnId, data, isPreview, settle }: Pending): void {
+    this.#lastSub = isPreview ? this.#lastSub + 1 : 0
+    if (!isPreview) this.#lastSeq++
+    this.#pendingChars -= data.length
     const frame = toFrame({ seq: this.#lastSeq, type, turnId, data }, this.#lastSub)
     this.#ring.push(frame)
     this.#ringChars += frame.text.length
     while (this.#ringChars > RING_MAX_CHARS && this.#ring.length > 1) this.#forgetOldest()
+    settle?.resolve(this.#lastSeq)
   }
 
   #forgetOldest(): void {

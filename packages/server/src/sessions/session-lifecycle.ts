@@ -8,6 +8,7 @@ import {
   type ErrorEventData,
   isAshError,
   type SessionCreate,
+  type SessionStatus,
 } from '@ash-ai/shared'
 import { getAgentForSession } from '../agents/agent-queries.ts'
 import type { Db } from '../db/open-db.ts'

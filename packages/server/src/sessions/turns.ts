@@ -11,7 +11,7 @@ import {
   type MessageEvent,
   type MessageSend,
 } from '@ash-ai/shared'
-import type { LiveSession, Turn } from './live-sessions.ts'
+import type { LiveSession } from './live-sessions.ts'
 import type { SessionDeps } from './session-deps.ts'
 import { setSdkSessionId, touchSession } from './session-queries.ts'
 
@@ -36,17 +36,11 @@ export async function startTurn(
     throw new AshError('turn_in_progress', 'The session is still working on the previous message')
   const { content, ...options } = message
   const turnId = randomUUID()
-  let ended: () => void = () => {}
-  const turn: Turn = {
-    id: turnId,
-    ended: new Promise((resolve) => {
-      ended = resolve
-    }),
-  }
-  live.turn = turn
+  const { promise: ended, resolve: end } = Promise.withResolvers<void>()
+  live.turn = { id: turnId, ended }
   const finish = () => {
     live.turn = undefined
-    ended()
+    end()
   }
   try {
     const seq = await live.log.append('turn', turnId, JSON.stringify({ turnId, content }))
@@ -91,7 +85,8 @@ async function runTurn(
     deadline.clear()
     endTimer()
     deps.metrics.turns.inc({ outcome })
-    await touchSession(deps.db, live.fence).catch((error: unknown) =>
+    // Not awaited: the client has seen the end and may send its next message now.
+    touchSession(deps.db, live.fence).catch((error: unknown) =>
       deps.log.error({ err: error }, 'session not touched'),
     )
   }
