@@ -2,7 +2,7 @@ import { readdir } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { collect, deployTestAgent, scripted } from './support/conversation.ts'
-import { eventually, listProcesses } from './support/sandbox-processes.ts'
+import { eventually } from './support/sandbox-processes.ts'
 import { startTestServer, type TestServer } from './support/test-server.ts'
 
 let server: TestServer
@@ -110,7 +110,7 @@ describe('one open query', () => {
     const { client } = server
     const session = await client.sessions.create({ agent: 'zebra' })
     const claudes = async () =>
-      (await listProcesses())
+      (await server.listSandboxProcesses())
         .filter(({ command }) => command.includes('/opt/ash/claude'))
         .map(({ pid }) => pid)
     await client.sessions.send(session.id, scripted({ text: 'one' })).text()

@@ -5,7 +5,9 @@ import {
   type BridgeEvent,
   decodeEvent,
   encodeLine,
+  isErrorCode,
   LineSplitter,
+  MAX_LINE_BYTES,
   MAX_OUTSTANDING_COMMANDS,
   ProtocolError,
   UNSOLICITED,
@@ -14,6 +16,7 @@ import {
 const HIGH_WATER_CHARS = 4 * 1024 * 1024
 const PING_INTERVAL_MS = 5_000
 const PONG_TIMEOUT_MS = 30_000
+const MAX_ERROR_CHARS = 4_000
 
 type CommandInput = BridgeCommand extends infer Command
   ? Command extends unknown
@@ -71,16 +74,21 @@ export class BridgeClient {
     this.#watchdog = setInterval(() => this.#checkPulse(), PING_INTERVAL_MS).unref()
   }
 
+  get isClosed(): boolean {
+    return this.#failure !== undefined
+  }
+
   /** Sends a command; iterates its events up to and including the one that ends it. */
   async *request(command: CommandInput): AsyncGenerator<BridgeEvent> {
     if (this.#failure) throw this.#failure
     if (this.#commands.size >= MAX_OUTSTANDING_COMMANDS) throw new Error('too many commands under way')
     if (this.#commands.size === 0) this.#lastHeardMs = Date.now()
     const id = String(this.#nextId++)
+    const line = encodeCommand({ ...command, id } as BridgeCommand)
     const inbox = new Inbox()
     this.#commands.set(id, inbox)
     try {
-      this.#stream.write(encodeLine({ ...command, id } as BridgeCommand))
+      this.#stream.write(line)
       for await (const event of this.#drain(inbox)) {
         yield event
         if (isTerminal(event)) return
@@ -98,9 +106,15 @@ export class BridgeClient {
 
   async *#drain(inbox: Inbox): AsyncGenerator<BridgeEvent> {
     for (;;) {
-      for (const { event, chars } of inbox.take()) {
-        this.#taken(chars)
-        yield event
+      const batch = inbox.take().reverse()
+      try {
+        for (let next = batch.pop(); next !== undefined; next = batch.pop()) {
+          this.#taken(next.chars)
+          yield next.event
+        }
+      } finally {
+        // Whoever stops iterating leaves the rest: it must not hold back what others wait for.
+        for (const { chars } of batch) this.#taken(chars)
       }
       if (inbox.waiting.length > 0) continue
       if (this.#failure) throw this.#failure
@@ -112,7 +126,10 @@ export class BridgeClient {
   async call(command: CommandInput): Promise<unknown> {
     for await (const event of this.request(command)) {
       if (event.ev === 'result') return event.data
-      if (event.ev === 'error') throw new AshError('agent_failed', event.error)
+      if (event.ev === 'error') {
+        const code = isErrorCode(event.code) ? event.code : 'agent_failed'
+        throw new AshError(code, event.error.slice(0, MAX_ERROR_CHARS))
+      }
     }
     return undefined
   }
@@ -145,12 +162,19 @@ export class BridgeClient {
   #receive(event: BridgeEvent, chars: number): void {
     if (event.ev === 'ready') this.#isReady()
     const inbox = event.id === UNSOLICITED ? this.#unsolicited : this.#commands.get(event.id)
-    // An answer to a command that nobody waits for any more, such as a ping or an abandoned exec.
-    if (!inbox) return
+    if (!inbox) {
+      // Fine for a command that nobody waits for any more, such as a ping or an abandoned exec.
+      if (this.#wasSent(event.id)) return
+      throw new ProtocolError('an event for a command that was never sent')
+    }
     inbox.waiting.push({ event, chars })
     this.#queuedChars += chars
     if (this.#queuedChars > HIGH_WATER_CHARS) this.#stream.pause()
     inbox.wake()
+  }
+
+  #wasSent(id: string): boolean {
+    return /^p?[1-9]\d{0,15}$/.test(id) && Number(id.replace('p', '')) < this.#nextId
   }
 
   #taken(chars: number): void {
@@ -169,6 +193,13 @@ export class BridgeClient {
     }
     this.#stream.write(encodeLine({ cmd: 'ping', id: `p${this.#nextId++}` }))
   }
+}
+
+/** A longer line would end the bridge, and the session's sandbox with it. */
+function encodeCommand(command: BridgeCommand): string {
+  const line = encodeLine(command)
+  if (Buffer.byteLength(line) <= MAX_LINE_BYTES) return line
+  throw new AshError('payload_too_large', `A message to the sandbox may have ${MAX_LINE_BYTES} bytes`)
 }
 
 function isTerminal(event: BridgeEvent): boolean {

@@ -9,7 +9,7 @@ import {
   type SandboxProvider,
   stageRuntime,
 } from '@ash-ai/sandbox'
-import type { FastifyBaseLogger } from 'fastify'
+import type { FastifyBaseLogger, FastifyInstance } from 'fastify'
 import { cleanAgentFolders } from './agents/agent-deploy.ts'
 import { ensureFirstKey } from './api-keys/ensure-first-key.ts'
 import { buildApp } from './app.ts'
@@ -89,7 +89,7 @@ async function start(config: Config, log: FastifyBaseLogger, closers: (() => unk
   await cleanAgentFolders(sessions)
   const recovered = await recoverSessions(sessions)
   const app = await buildApp({ config, databaseKind: kind, metrics, sessions, log })
-  closers.push(() => app.close())
+  closers.push(() => closeApp(app, config.shutdownTimeoutMs))
   closers.push(() => stopSessions(sessions, config.shutdownTimeoutMs))
   await app.listen({ port: config.port, host: config.host })
   const url = urlOf(app.server.address() as AddressInfo)
@@ -101,6 +101,20 @@ async function start(config: Config, log: FastifyBaseLogger, closers: (() => unk
     .assertSandboxing()
     .catch((error: Error) => log.error(`Sandboxes cannot start: ${error.message}`))
   return url
+}
+
+const IDLE_CHECK_MS = 20
+
+/** A connection that falls idle after closing began would be kept alive for a minute, and the server with it. */
+async function closeApp(app: FastifyInstance, deadlineMs: number): Promise<void> {
+  const idle = setInterval(() => app.server.closeIdleConnections(), IDLE_CHECK_MS)
+  const deadline = setTimeout(() => app.server.closeAllConnections(), deadlineMs)
+  try {
+    await app.close()
+  } finally {
+    clearInterval(idle)
+    clearTimeout(deadline)
+  }
 }
 
 /** Without a key there is still a model: one that says in every answer that it is offline. */

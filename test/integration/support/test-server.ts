@@ -6,7 +6,12 @@ import { join, resolve } from 'node:path'
 import { createInterface } from 'node:readline'
 import { type MessagesApi, type Script, startMessagesApi } from '@ash-ai/offline-model'
 import { AshClient } from '@ash-ai/sdk'
-import { countSandboxProcesses, nextUidBase } from './sandbox-processes.ts'
+import {
+  countSandboxProcesses,
+  listSandboxProcesses,
+  nextUidBase,
+  type ProcessInfo,
+} from './sandbox-processes.ts'
 
 const ROOT = resolve(import.meta.dirname, '../../..')
 /** Staged once for all tests: the copy of Node alone takes longer than a test. */
@@ -32,6 +37,7 @@ export interface TestServer {
   pid(): number
   /** Processes that run as one of this server's sandbox users. */
   sandboxProcesses(): Promise<number>
+  listSandboxProcesses(): Promise<ProcessInfo[]>
   /** SIGTERM, and the exit code. */
   stop(): Promise<number | null>
   /** SIGKILL. */
@@ -97,6 +103,7 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
     log: () => log,
     pid: () => child?.pid ?? 0,
     sandboxProcesses: () => countSandboxProcesses(uidBase, UID_COUNT),
+    listSandboxProcesses: () => listSandboxProcesses(uidBase, UID_COUNT),
     stop: () => end('SIGTERM'),
     kill: async () => {
       await end('SIGKILL')

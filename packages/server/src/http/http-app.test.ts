@@ -331,11 +331,11 @@ describe('platform', () => {
     const closing = stopping.close()
     await new Promise(setImmediate)
     const reply = await fetch(url)
-    expect([reply.status, reply.headers.get('retry-after'), ErrorReply.parse(await reply.json()).code]).toEqual([
-      503,
-      '5',
-      'server_stopping',
-    ])
+    expect([
+      reply.status,
+      reply.headers.get('retry-after'),
+      ErrorReply.parse(await reply.json()).code,
+    ]).toEqual([503, '5', 'server_stopping'])
     resolve()
     await closing
   })

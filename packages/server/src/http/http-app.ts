@@ -1,10 +1,12 @@
 import { randomUUID } from 'node:crypto'
+import { Socket } from 'node:net'
 import { AshError, MAX_JSON_BODY_BYTES } from '@ash-ai/shared'
 import Fastify, {
   type FastifyBaseLogger,
   type FastifyInstance,
   type FastifyReply,
   type FastifyRequest,
+  LogController,
 } from 'fastify'
 import { validatorCompiler } from 'fastify-type-provider-zod'
 import { trackMethods } from './allowed-methods.ts'
@@ -30,7 +32,7 @@ const REQUEST_TIMEOUT_MS = 600_000
 export async function createHttpApp(options: HttpAppOptions): Promise<FastifyInstance> {
   const app: FastifyInstance = Fastify({
     loggerInstance: options.log,
-    disableRequestLogging: true,
+    logController: new LogController({ disableRequestLogging: true, requestIdLogLabel: 'requestId' }),
     genReqId: () => randomUUID(),
     bodyLimit: MAX_JSON_BODY_BYTES,
     requestTimeout: REQUEST_TIMEOUT_MS,
@@ -51,6 +53,7 @@ export async function createHttpApp(options: HttpAppOptions): Promise<FastifyIns
   refuseWhileStopping(app)
   addAuth(app, options)
   logRequests(app)
+  hangUpOnUnreadBodies(app)
   await addOpenApi(app, options.version)
   addMetrics(app, options.metrics)
   return app
@@ -96,5 +99,23 @@ function logRequests(app: FastifyInstance): void {
       },
       'request',
     )
+  })
+}
+
+/** Time for a client to notice that its upload was refused. */
+const LINGER_MS = 500
+
+/**
+ * A reply may come before the end of the body, for instance because it is too large. Closing at once could
+ * take the reply with it, and waiting for the rest would let a client hold the connection.
+ */
+function hangUpOnUnreadBodies(app: FastifyInstance): void {
+  app.addHook('onResponse', async ({ raw }) => {
+    // A request that a test injects has no connection.
+    if (raw.complete || !(raw.socket instanceof Socket)) return
+    raw.resume()
+    setTimeout(() => {
+      if (!raw.complete) raw.socket.destroy()
+    }, LINGER_MS)
   })
 }

@@ -13,6 +13,8 @@ export interface LiveSession {
   sdkSessionId: string | null
   /** The turn under way. Set before anything is awaited, so that there is never a second. */
   turn: Turn | undefined
+  /** Settles when the sandbox has ended and it is settled what became of the session. */
+  gone: Promise<void>
 }
 
 export interface Turn {
@@ -38,7 +40,7 @@ export class LiveSessions {
   /** The live session, started with `start` if there is none. */
   wake(sessionId: string, start: () => Promise<LiveSession>): Promise<LiveSession> {
     const live = this.#live.get(sessionId)
-    if (live) return Promise.resolve(live)
+    if (live && !live.sandbox.bridge.isClosed) return Promise.resolve(live)
     const waking = this.#waking.get(sessionId) ?? this.#start(sessionId, start)
     this.#waking.set(sessionId, waking)
     return waking
@@ -73,7 +75,9 @@ export class LiveSessions {
     try {
       return await this.exclusive(sessionId, async () => {
         if (this.#isClosed) throw new AshError('server_stopping', 'The server is shutting down')
-        const live = this.#live.get(sessionId) ?? (await start())
+        // A sandbox that has just died is still being cleared away.
+        await this.#live.get(sessionId)?.gone
+        const live = await start()
         this.#live.set(sessionId, live)
         return live
       })

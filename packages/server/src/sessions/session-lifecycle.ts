@@ -110,16 +110,16 @@ async function startLiveSession(deps: SessionDeps, row: SessionRow): Promise<Liv
     const log = await deps.logs.get(fence)
     await moveSession(deps.db, fence, 'active', { sandbox_id: sandbox.id })
     await noteStatus(deps, fence, 'active')
-    const options = { ...agent.config, ...(JSON.parse(row.config) as AgentOptions) }
     const live: LiveSession = {
       fence,
       sandbox,
       log,
-      options,
+      options: { ...agent.config, ...(JSON.parse(row.config) as AgentOptions) },
       sdkSessionId: row.sdk_session_id,
       turn: undefined,
+      gone: Promise.resolve(),
     }
-    watchSandbox(deps, live)
+    live.gone = watchSandbox(deps, live)
     void relayUnsolicited(deps, live)
     return live
   } catch (error) {
@@ -162,17 +162,20 @@ async function noteFailedStart(deps: SessionDeps, row: SessionRow, error: unknow
 }
 
 /** A sandbox that ends by itself leaves the session in `error`; the next call that needs one starts another. */
-function watchSandbox(deps: SessionDeps, live: LiveSession): void {
-  void live.sandbox.bridge.closed.then(async ({ code, message }) => {
-    await live.sandbox.stop()
-    await live.turn?.ended
-    if (!deps.live.release(live)) return
-    deps.log.warn({ sessionId: live.fence.sessionId, sandboxId: live.sandbox.id, code }, 'sandbox ended')
-    const change = { sandbox_id: null, error_code: code, error_message: message }
+async function watchSandbox(deps: SessionDeps, live: LiveSession): Promise<void> {
+  const { code, message } = await live.sandbox.bridge.closed
+  await live.sandbox.stop()
+  await live.turn?.ended
+  if (!deps.live.release(live)) return
+  deps.log.warn({ sessionId: live.fence.sessionId, sandboxId: live.sandbox.id, code }, 'sandbox ended')
+  const change = { sandbox_id: null, error_code: code, error_message: message }
+  try {
     await moveSession(deps.db, live.fence, 'error', change)
-      .then(() => noteStatus(deps, live.fence, 'error'))
-      .catch(ignoreConflict)
-  })
+    await noteStatus(deps, live.fence, 'error')
+  } catch (error) {
+    if (!isAshError(error, 'session_conflict'))
+      deps.log.error({ err: error }, 'the end of a sandbox could not be stored')
+  }
 }
 
 /** Lifecycle is part of the log: whoever follows it sees why nothing comes any more. */
