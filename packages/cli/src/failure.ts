@@ -1,0 +1,96 @@
+import { AshConnectionError, type AshError, AshReplyError, type ErrorCode, isAshError } from '@ash-ai/sdk'
+
+export const EXIT = {
+  ok: 0,
+  failed: 1,
+  usage: 2,
+  unreachable: 3,
+  unauthorized: 4,
+  notFound: 5,
+  interrupted: 130,
+} as const
+
+export const EXIT_HELP = `Exit codes:
+  0    done
+  1    the operation failed
+  2    wrong usage
+  3    the server cannot be reached
+  4    not authorised
+  5    no such agent, session or file
+  130  interrupted`
+
+/** A failure with what happened and what to do next, a line each. */
+export class CliError extends Error {
+  override readonly name = 'CliError'
+  readonly exitCode: number
+  readonly next: string
+
+  constructor(exitCode: number, what: string, next: string) {
+    super(what)
+    this.exitCode = exitCode
+    this.next = next
+  }
+}
+
+/** The user pressed Ctrl-C; nothing needs saying. */
+export class Interrupted extends Error {
+  override readonly name = 'Interrupted'
+}
+
+const NEXT: Partial<Record<ErrorCode, string>> = {
+  unauthorized:
+    'Set ASH_API_KEY, or run as the user whose data directory (ASH_DATA_DIR) has the api-key file',
+  forbidden: 'Ask whoever runs the server to allow it',
+  agent_not_found: 'See which agents there are: ash agent list',
+  session_not_found: 'See which sessions there are: ash session list',
+  file_not_found: 'See which files there are: ash session files <id>',
+  agent_in_use: 'End its sessions first: ash session list, then ash session end <id>',
+  session_ended: 'Create a new session: ash session create <agent>',
+  session_gone: 'Create a new session: ash session create <agent>',
+  session_paused: 'Resume it first: ash session resume <id>',
+  turn_in_progress: 'Wait for it, or stop it: ash session interrupt <id>',
+  pool_full: 'End a session (ash session list), or start the server with a larger ASH_MAX_SANDBOXES',
+  provider_unavailable: 'On the machine of the server run: npm run setup',
+  model_api_error: "Check the server's ANTHROPIC_API_KEY and its log (ash logs), then send the message again",
+  validation_failed: 'Correct what is named and try again; --help shows the usage',
+  payload_too_large: 'Leave out large files or send less at once',
+}
+
+/** Any error as what happened, what to do next and the exit code. */
+export function toFailure(error: unknown, url: string): CliError {
+  if (error instanceof CliError) return error
+  if (isAshError(error)) return ofServer(error)
+  if (error instanceof AshConnectionError) {
+    const next =
+      error.reason === 'refused'
+        ? `Start a server with: ash start. Or name another than ${url} with --url or ASH_SERVER_URL`
+        : 'See how the server is with: ash status and ash logs. Then try again'
+    return new CliError(EXIT.unreachable, error.message, next)
+  }
+  if (error instanceof AshReplyError) {
+    const isDenied = error.status === 401 || error.status === 403
+    const next = `Check that ${url} is an Ash server and that ash has the same version`
+    return new CliError(isDenied ? EXIT.unauthorized : EXIT.failed, error.message, next)
+  }
+  const message = error instanceof Error ? error.message : String(error)
+  return new CliError(
+    EXIT.failed,
+    message,
+    'Correct that and try again; ash logs shows the log of the server',
+  )
+}
+
+function ofServer(error: AshError): CliError {
+  const details = error.details?.map(({ path, message }) => `${path} ${message}`).join('; ')
+  const what = details ? `${error.message} (${details})` : error.message
+  const fallback = error.isRetryable ? 'Try again; ' : ''
+  const requestId =
+    'requestId' in error && error.requestId !== undefined ? ` under request ${error.requestId}` : ''
+  const next = NEXT[error.code] ?? `${fallback}the log of the server has more${requestId}: ash logs`
+  return new CliError(exitCodeOf(error.statusCode), what, next)
+}
+
+function exitCodeOf(status: number): number {
+  if (status === 401 || status === 403) return EXIT.unauthorized
+  return status === 404 ? EXIT.notFound : EXIT.failed
+}

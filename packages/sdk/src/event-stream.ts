@@ -1,0 +1,61 @@
+import { isAshError, parseSSE } from '@ash-ai/shared'
+import type { ByteStream } from './byte-stream.ts'
+import { sleep } from './deadline.ts'
+import { AshConnectionError, AshReplyError } from './errors.ts'
+import { LogPosition, type SessionEvent, toEvent } from './events.ts'
+import type { Http, RequestOptions } from './http.ts'
+import { sessionPath } from './paths.ts'
+import { backoffMs } from './retry.ts'
+
+export interface FollowOptions extends RequestOptions {
+  /** Begin after this entry of the log; default with the first. */
+  after?: number | undefined
+}
+
+/** Connections tried in a row that bring nothing new: about 20 s, enough for a server to restart. */
+const MAX_RECONNECTS = 8
+
+/**
+ * The events of a session's log, each once, over as many connections as that takes. `first` is a stream
+ * already open; without one the log is followed from `position`. Never ends by itself.
+ */
+export async function* readLog(
+  http: Http,
+  sessionId: string,
+  options: FollowOptions,
+  first?: Promise<ByteStream>,
+): AsyncGenerator<SessionEvent> {
+  const position = new LogPosition(options.after)
+  const open = () =>
+    http.stream({
+      ...options,
+      method: 'GET',
+      path: sessionPath(sessionId, 'stream'),
+      headers: { 'last-event-id': String(position.seq) },
+    })
+  let hasEvents = first === undefined
+  for (let tries = 0, stream = first; ; stream = undefined) {
+    let failure: Error = new AshConnectionError('lost', 'The server closed the event stream')
+    try {
+      for await (const frame of parseSSE(await (stream ?? open()))) {
+        if (frame.id !== undefined && !position.advance(frame.id)) continue
+        tries = 0
+        hasEvents = true
+        yield toEvent(frame)
+      }
+    } catch (error) {
+      if (!isPassing(error)) throw error
+      failure = error
+    }
+    // Without a position there is nothing to continue from: a message's stream that said nothing yet.
+    if (!hasEvents || tries >= MAX_RECONNECTS) throw failure
+    await sleep(backoffMs(tries++), options.signal)
+  }
+}
+
+/** A connection that broke, or a server (or the proxy before it) that is just restarting. */
+function isPassing(error: unknown): error is Error {
+  if (error instanceof AshConnectionError) return true
+  const status = isAshError(error) ? error.statusCode : error instanceof AshReplyError ? error.status : 0
+  return status === 502 || status === 503 || status === 504
+}

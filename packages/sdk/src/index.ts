@@ -1,0 +1,36 @@
+export {
+  type Agent,
+  type AgentDeploy,
+  type AgentOptions,
+  type AgentVersion,
+  AshError,
+  DEFAULT_HOST,
+  DEFAULT_PORT,
+  type ErrorCode,
+  type ErrorDetail,
+  type ExecReply,
+  type ExecRequest,
+  type FileEntry,
+  type FileInput,
+  type Health,
+  isAshError,
+  type LogEntry,
+  MAX_AGENT_BYTES,
+  MAX_AGENT_FILES,
+  MAX_JSON_BODY_BYTES,
+  type MessageSend,
+  type Ready,
+  type Session,
+  type SessionCreate,
+  type SessionStatus,
+} from '@ash-ai/shared'
+export type { AgentClient, PageOptions } from './agent-client.ts'
+export { AshClient, type AshClientOptions } from './client.ts'
+export { AshApiError, AshConnectionError, AshReplyError, type ConnectionFailure } from './errors.ts'
+export type { FollowOptions } from './event-stream.ts'
+export type { SdkMessage, SessionEvent } from './events.ts'
+export type { FileClient, FileListOptions, WrittenFile } from './file-client.ts'
+export type { RequestOptions } from './http.ts'
+export { textDeltaOf, textOf, toolUsesOf } from './sdk-message.ts'
+export type { MessageListOptions, SendOptions, SessionClient, SessionListOptions } from './session-client.ts'
+export type { Turn, TurnResult } from './turn.ts'

@@ -1,0 +1,127 @@
+import {
+  type AgentOptions,
+  DEFAULT_EXEC_TIMEOUT_MS,
+  type ExecReply,
+  type ExecRequest,
+  type LogEntry,
+  type MessageSend,
+  type Session,
+  type SessionCreate,
+  type SessionStatus,
+} from '@ash-ai/shared'
+import type { PageOptions } from './agent-client.ts'
+import { type FollowOptions, readLog } from './event-stream.ts'
+import type { SessionEvent } from './events.ts'
+import type { Http, RequestOptions } from './http.ts'
+import { sessionPath } from './paths.ts'
+import { Turn } from './turn.ts'
+
+export interface SessionListOptions extends PageOptions {
+  agent?: string | undefined
+  status?: SessionStatus | undefined
+}
+
+export interface MessageListOptions extends RequestOptions {
+  /** Entries with a larger `seq`. */
+  after?: number | undefined
+  limit?: number | undefined
+  /** `nextCursor` of the page before. */
+  cursor?: string | undefined
+}
+
+/** Options of the agent SDK for this message, besides those of every call. */
+export type SendOptions = AgentOptions & RequestOptions
+
+/** What an `exec` may take longer than the command itself: the session may have to resume first. */
+const EXEC_MARGIN_MS = 30_000
+
+/** Sessions: the conversations, with their turns and commands. */
+export class SessionClient {
+  readonly #http: Http
+
+  constructor(http: Http) {
+    this.#http = http
+  }
+
+  async create(session: SessionCreate, options?: RequestOptions): Promise<Session> {
+    const request = { ...options, method: 'POST' as const, path: '/api/sessions', json: session }
+    return (await this.#http.json<{ session: Session }>(request, 'session')).session
+  }
+
+  async list(options: SessionListOptions = {}): Promise<{ sessions: Session[]; nextCursor?: string }> {
+    const { agent, status, limit, cursor, ...rest } = options
+    const query = { agent, status, limit, cursor }
+    return await this.#http.json({ ...rest, method: 'GET', path: '/api/sessions', query }, 'sessions')
+  }
+
+  async get(id: string, options?: RequestOptions): Promise<Session> {
+    return await this.#change('GET', sessionPath(id), options)
+  }
+
+  /** Ends a session for good. */
+  async end(id: string, options?: RequestOptions): Promise<Session> {
+    return await this.#change('DELETE', sessionPath(id), options)
+  }
+
+  async pause(id: string, options?: RequestOptions): Promise<Session> {
+    return await this.#change('POST', sessionPath(id, 'pause'), options)
+  }
+
+  async resume(id: string, options?: RequestOptions): Promise<Session> {
+    return await this.#change('POST', sessionPath(id, 'resume'), options)
+  }
+
+  /**
+   * Sends a message at once and returns its turn. Failures, a refused message among them, appear where the
+   * turn is consumed.
+   */
+  send(id: string, content: MessageSend['content'], options: SendOptions = {}): Turn {
+    const { signal, timeoutMs, retries, ...agentOptions } = options
+    const request = { signal, timeoutMs, retries }
+    const stream = this.#http.stream({
+      ...request,
+      method: 'POST',
+      path: sessionPath(id, 'messages'),
+      json: { ...agentOptions, content },
+    })
+    // Reported where the turn is read; a turn nobody reads must not bring the process down.
+    stream.catch(() => {})
+    return new Turn(readLog(this.#http, id, request, stream))
+  }
+
+  /** One page of the conversation, oldest first. */
+  async messages(
+    id: string,
+    options: MessageListOptions = {},
+  ): Promise<{ messages: LogEntry[]; nextCursor?: string }> {
+    const { after, limit, cursor, ...rest } = options
+    const path = sessionPath(id, 'messages')
+    return await this.#http.json(
+      { ...rest, method: 'GET', path, query: { after, limit, cursor } },
+      'messages',
+    )
+  }
+
+  /** The session's log from `after` on and live from then on, until the session ends or the loop is left. */
+  async *follow(id: string, options: FollowOptions = {}): AsyncGenerator<SessionEvent> {
+    for await (const event of readLog(this.#http, id, options)) {
+      yield event
+      if (event.type === 'status' && event.data.status === 'ended') return
+    }
+  }
+
+  async interrupt(id: string, options?: RequestOptions): Promise<void> {
+    await this.#http.done({ ...options, method: 'POST', path: sessionPath(id, 'interrupt') })
+  }
+
+  /** Runs a shell command in the session's sandbox. Node's own `fetch` gives up on any reply after 300 s. */
+  async exec(id: string, command: ExecRequest, options?: RequestOptions): Promise<ExecReply> {
+    const timeoutMs = (command.timeout ?? DEFAULT_EXEC_TIMEOUT_MS) + EXEC_MARGIN_MS
+    const path = sessionPath(id, 'exec')
+    return await this.#http.json({ timeoutMs, ...options, method: 'POST', path, json: command }, 'exitCode')
+  }
+
+  async #change(method: 'GET' | 'POST' | 'DELETE', path: string, options?: RequestOptions): Promise<Session> {
+    return (await this.#http.json<{ session: Session }>({ ...options, method, path }, 'session')).session
+  }
+}
