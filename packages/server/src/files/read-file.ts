@@ -32,16 +32,16 @@ export async function openFile(workspace: Workspace, path: string): Promise<Open
 export async function readText(workspace: Workspace, path: string, maxBytes: number): Promise<string> {
   const { handle, size } = await openFile(workspace, path)
   await using file = handle
-  if (size > maxBytes) throw tooLong(path, maxBytes)
-  // One byte more than allowed tells a file that grows meanwhile.
-  const { buffer, bytesRead } = await file.read(Buffer.alloc(maxBytes + 1), 0, maxBytes + 1, 0)
-  if (bytesRead > maxBytes) throw tooLong(path, maxBytes)
+  if (size > maxBytes) {
+    throw new AshError(
+      'payload_too_large',
+      `"${path}" is longer than ${maxBytes} bytes; read it without format=json`,
+    )
+  }
+  const { buffer, bytesRead } = await file.read(Buffer.alloc(size), 0, size, 0)
   try {
     return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(buffer.subarray(0, bytesRead))
   } catch {
     throw new AshError('not_a_file', `"${path}" is not UTF-8 text; read it without format=json`)
   }
 }
-
-const tooLong = (path: string, maxBytes: number) =>
-  new AshError('payload_too_large', `"${path}" is longer than ${maxBytes} bytes; read it without format=json`)

@@ -110,12 +110,15 @@ const LINGER_MS = 500
  * take the reply with it, and waiting for the rest would let a client hold the connection.
  */
 function hangUpOnUnreadBodies(app: FastifyInstance): void {
-  app.addHook('onResponse', async ({ raw }) => {
+  app.addHook('onRequest', async ({ raw }, reply) => {
+    // Kept here, since a request whose stream is destroyed no longer knows its connection.
+    const { socket } = raw
+    const hasBody =
+      raw.headers['transfer-encoding'] !== undefined || raw.headers['content-length'] !== undefined
     // A request that a test injects has no connection.
-    if (raw.complete || !(raw.socket instanceof Socket)) return
-    raw.resume()
-    setTimeout(() => {
-      if (!raw.complete) raw.socket.destroy()
-    }, LINGER_MS)
+    if (!hasBody || !(socket instanceof Socket)) return
+    reply.raw.once('finish', () => {
+      if (!raw.complete) setTimeout(() => raw.complete || socket.destroy(), LINGER_MS)
+    })
   })
 }

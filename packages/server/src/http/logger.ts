@@ -9,5 +9,5 @@ export function createLogger(level: string, destination?: DestinationStream): Lo
     'headers["x-api-key"]',
     'req.headers["x-api-key"]',
   ]
-  return destination ? pino({ level, redact }, destination) : pino({ level, redact })
+  return pino({ level, redact }, destination ?? pino.destination({ sync: false }))
 }

@@ -26,10 +26,14 @@ export class SSEWriter {
       // Reverse proxies must not collect the stream.
       'x-accel-buffering': 'no',
     })
-    this.#raw.flushHeaders()
     this.#heartbeat = setInterval(() => {
       if (!this.#raw.writableNeedDrain) this.#raw.write(': \n\n')
     }, HEARTBEAT_MS).unref()
+  }
+
+  /** Sends the headers while there is nothing to send after them. */
+  begin(): void {
+    this.#raw.flushHeaders()
   }
 
   async write(text: string): Promise<void> {
@@ -42,13 +46,14 @@ export class SSEWriter {
     clearTimeout(stuck)
   }
 
-  end(): void {
+  end(lastText = ''): void {
     clearInterval(this.#heartbeat)
-    this.#raw.end()
+    this.#raw.end(lastText)
   }
 
   #leave(): void {
     clearInterval(this.#heartbeat)
-    this.#gone.abort()
+    // A reason of our own: the default one collects a stack trace for every client that ever leaves.
+    this.#gone.abort('the client is gone')
   }
 }

@@ -58,6 +58,10 @@ export class EventLog {
     this.#ringFloor = lastSeq
   }
 
+  get lastSeq(): number {
+    return this.#lastSeq
+  }
+
   /** A log whose write failed takes no more entries: what is stored can then be read with a new one. */
   get hasFailed(): boolean {
     return this.#failure !== undefined
@@ -111,6 +115,8 @@ export class EventLog {
   }
 
   async #flush(): Promise<void> {
+    // What arrived together is committed together: the rest of the bridge's chunk is queued before the next phase.
+    await new Promise(setImmediate)
     while (this.#pending.length > 0) {
       const batch = this.#pending.splice(0, BATCH_MAX_ENTRIES)
       try {
@@ -158,9 +164,12 @@ export class EventLog {
     this.#ringFloor = oldest.seq
   }
 
+  /** Searched from the end, where readers that keep up are. */
   #readRing(seq: number, sub: number): Frame[] {
-    const start = this.#ring.findIndex((frame) => frame.seq > seq || (frame.seq === seq && frame.sub > sub))
-    return start < 0 ? [] : this.#ring.slice(start)
+    const last = this.#ring.findLastIndex(
+      (frame) => frame.seq < seq || (frame.seq === seq && frame.sub <= sub),
+    )
+    return this.#ring.slice(last + 1)
   }
 
   async #readStored(after: number): Promise<Frame[]> {

@@ -11,6 +11,7 @@ export interface LiveSession {
   /** Options of the agent and, over them, of the session. */
   options: AgentOptions
   sdkSessionId: string | null
+  lastNotedMs: number
   /** The turn under way. Set before anything is awaited, so that there is never a second. */
   turn: Turn | undefined
   /** Settles when the sandbox has ended and it is settled what became of the session. */

@@ -110,11 +110,12 @@ async function streamLog(
 ): Promise<void> {
   const writer = new SSEWriter(reply)
   const signal = closing ? AbortSignal.any([writer.signal, closing]) : writer.signal
+  if (log.lastSeq <= after.seq) writer.begin()
   for await (const frames of log.read(after, signal)) {
     const last = frames.findIndex(isLast)
-    const shown = last < 0 ? frames : frames.slice(0, last + 1)
-    await writer.write(shown.map((frame) => frame.text).join(''))
-    if (last >= 0) break
+    const text = (last < 0 ? frames : frames.slice(0, last + 1)).map((frame) => frame.text).join('')
+    if (last >= 0) return writer.end(text)
+    await writer.write(text)
   }
   writer.end()
 }

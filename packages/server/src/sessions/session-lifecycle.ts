@@ -116,6 +116,7 @@ async function startLiveSession(deps: SessionDeps, row: SessionRow): Promise<Liv
       log,
       options: { ...agent.config, ...(JSON.parse(row.config) as AgentOptions) },
       sdkSessionId: row.sdk_session_id,
+      lastNotedMs: Date.now(),
       turn: undefined,
       gone: Promise.resolve(),
     }

@@ -16,6 +16,8 @@ import type { SessionDeps } from './session-deps.ts'
 import { setSdkSessionId, touchSession } from './session-queries.ts'
 
 const INTERRUPT_GRACE_MS = 10_000
+/** `lastActiveAt` is at most this much behind: a write for every turn would cost more than it tells. */
+const ACTIVITY_RESOLUTION_MS = 5_000
 
 export interface StartedTurn {
   turnId: string
@@ -85,11 +87,18 @@ async function runTurn(
     deadline.clear()
     endTimer()
     deps.metrics.turns.inc({ outcome })
-    // Not awaited: the client has seen the end and may send its next message now.
-    touchSession(deps.db, live.fence).catch((error: unknown) =>
-      deps.log.error({ err: error }, 'session not touched'),
-    )
+    noteActivity(deps, live)
   }
+}
+
+/** Not awaited: the client has seen the end and may send its next message now. */
+function noteActivity(deps: SessionDeps, live: LiveSession): void {
+  const now = Date.now()
+  if (now - live.lastNotedMs < ACTIVITY_RESOLUTION_MS) return
+  live.lastNotedMs = now
+  touchSession(deps.db, live.fence).catch((error: unknown) =>
+    deps.log.error({ err: error }, 'session not touched'),
+  )
 }
 
 /** A log that cannot be written is a fault the client must not mistake for an answer: the sandbox goes. */

@@ -1,0 +1,37 @@
+import { mkdir, writeFile } from 'node:fs/promises'
+import { availableParallelism, cpus, loadavg, release, totalmem } from 'node:os'
+import { join } from 'node:path'
+import { messageOverhead } from './message-overhead.ts'
+import { sessionCreate } from './session-create.ts'
+
+const BENCHES: Record<string, () => Promise<string[]>> = {
+  'message-overhead': messageOverhead,
+  'session-create': sessionCreate,
+}
+const FOLDER = join(import.meta.dirname, '../../docs/benchmarks')
+
+const names = process.argv.slice(2).length > 0 ? process.argv.slice(2) : Object.keys(BENCHES)
+for (const name of names) {
+  const bench = BENCHES[name]
+  if (!bench) {
+    console.error(`There is no benchmark "${name}". There are: ${Object.keys(BENCHES).join(', ')}`)
+    process.exit(2)
+  }
+  console.error(`${name} …`)
+  const load = loadavg()[0] ?? 0
+  const lines = await bench()
+  const text = [`# ${name}`, '', ...circumstances(name, load), '', ...lines, ''].join('\n')
+  await mkdir(FOLDER, { recursive: true })
+  await writeFile(join(FOLDER, `${name}.md`), text)
+  console.log(text)
+}
+
+function circumstances(name: string, load: number): string[] {
+  const memoryGb = Math.round(totalmem() / 2 ** 30)
+  return [
+    `- Command: \`pnpm bench ${name}\``,
+    `- Date: ${new Date().toISOString().slice(0, 10)}`,
+    `- Hardware: ${availableParallelism()} cores (${cpus()[0]?.model.trim() ?? 'unknown'}), ${memoryGb} GiB, Linux ${release()}, Node ${process.version}`,
+    `- Load average before: ${load.toFixed(1)}. Machines are shared: the ratio to the floor of the same run is what counts.`,
+  ]
+}
