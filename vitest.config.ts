@@ -1,7 +1,7 @@
 import { defineConfig } from 'vitest/config'
 
 // Packages resolve to their sources: tests need no build of what they import.
-const resolve = { conditions: ['development', 'node', 'import', 'default'] }
+const resolve = { conditions: ['development', 'node'] }
 const project = (name: string, include: string[], timeoutMs: number, options: object) => ({
   resolve,
   ssr: { resolve },

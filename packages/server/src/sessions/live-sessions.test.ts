@@ -1,0 +1,87 @@
+import { expect, test } from 'vitest'
+import { type LiveSession, LiveSessions } from './live-sessions.ts'
+
+const liveSession = (sessionId: string, isClosed = false, gone = Promise.resolve()) =>
+  ({ fence: { sessionId }, sandbox: { bridge: { isClosed } }, gone }) as unknown as LiveSession
+
+test('callers that want a session awake at the same time share one start', async () => {
+  const sessions = new LiveSessions()
+  let starts = 0
+  const start = async () => {
+    starts++
+    return liveSession('a')
+  }
+  const [first, second] = await Promise.all([sessions.wake('a', start), sessions.wake('a', start)])
+  expect(first).toBe(second)
+  expect(await sessions.wake('a', start)).toBe(first)
+  expect(starts).toBe(1)
+})
+
+test('a failed start is told to everyone who waited and can be tried again', async () => {
+  const sessions = new LiveSessions()
+  const failing = async (): Promise<LiveSession> => {
+    throw new Error('no sandbox')
+  }
+  const tries = await Promise.allSettled([sessions.wake('a', failing), sessions.wake('a', failing)])
+  expect(tries.map(({ status }) => status)).toEqual(['rejected', 'rejected'])
+  expect(await sessions.wake('a', async () => liveSession('a'))).toBeDefined()
+})
+
+test('changes of one session wait for each other; those of another do not', async () => {
+  const sessions = new LiveSessions()
+  const { promise: blocked, resolve: unblock } = Promise.withResolvers<void>()
+  const order: string[] = []
+  const first = sessions.exclusive('a', async () => {
+    await blocked
+    order.push('first')
+  })
+  const second = sessions.exclusive('a', async () => {
+    order.push('second')
+  })
+  await sessions.exclusive('b', async () => {
+    order.push('other')
+  })
+  unblock()
+  await Promise.all([first, second])
+  expect(order).toEqual(['other', 'first', 'second'])
+})
+
+test('a change after a failed one still happens', async () => {
+  const sessions = new LiveSessions()
+  const failing = sessions.exclusive('a', async () => {
+    throw new Error('x')
+  })
+  const after = sessions.exclusive('a', async () => 'done')
+  await expect(failing).rejects.toThrow('x')
+  expect(await after).toBe('done')
+})
+
+test('a session whose sandbox died is cleared away before the next start', async () => {
+  const sessions = new LiveSessions()
+  const { promise: gone, resolve: cleared } = Promise.withResolvers<void>()
+  await sessions.wake('a', async () => liveSession('a', true, gone))
+  const order: string[] = []
+  const waking = sessions.wake('a', async () => {
+    order.push('start')
+    return liveSession('a')
+  })
+  order.push('cleared')
+  cleared()
+  await waking
+  expect(order).toEqual(['cleared', 'start'])
+})
+
+test('only one caller releases a session', async () => {
+  const sessions = new LiveSessions()
+  const live = await sessions.wake('a', async () => liveSession('a'))
+  expect(sessions.release(live)).toBe(true)
+  expect(sessions.release(live)).toBe(false)
+})
+
+test('after closing nothing wakes up', async () => {
+  const sessions = new LiveSessions()
+  await sessions.close()
+  await expect(sessions.wake('a', async () => liveSession('a'))).rejects.toMatchObject({
+    code: 'server_stopping',
+  })
+})

@@ -1,0 +1,131 @@
+import { canFollow, SESSION_STATUSES } from '@ash-ai/shared'
+import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { type TestDb, testDatabases } from '../db/testing/test-databases.ts'
+import {
+  fenceOf,
+  freeUid,
+  getSession,
+  insertSession,
+  listOwnedIds,
+  listSessions,
+  moveSession,
+  reclaimSessions,
+  setSdkSessionId,
+  touchSession,
+} from './session-queries.ts'
+import { sessionRow } from './testing/session-rows.ts'
+
+for (const database of testDatabases) {
+  describe(`sessions in ${database.kind}`, () => {
+    let test_: TestDb
+    beforeEach(async () => {
+      test_ = await database.open()
+    })
+    afterEach(() => test_.close())
+    const insert = async (change = {}) => {
+      const row = sessionRow(change)
+      expect(await insertSession(test_.db, row)).toBe(true)
+      return row
+    }
+
+    test('a row comes back as it was written', async () => {
+      const row = await insert({ host_uid: 200_017, config: '{"model":"m"}' })
+      expect(await getSession(test_.db, 'default', row.id)).toEqual(row)
+    })
+
+    test('another tenant does not see, list, move or change it', async () => {
+      const row = await insert({ status: 'active' })
+      const stranger = { ...fenceOf(row), tenantId: 'other' }
+      await expect(getSession(test_.db, 'other', row.id)).rejects.toMatchObject({ code: 'session_not_found' })
+      expect((await listSessions(test_.db, 'other', { limit: 10 })).rows).toEqual([])
+      await expect(moveSession(test_.db, stranger, 'paused')).rejects.toMatchObject({
+        code: 'session_conflict',
+      })
+      await setSdkSessionId(test_.db, stranger, 'x')
+      await touchSession(test_.db, stranger)
+      await freeUid(test_.db, stranger)
+      expect(await getSession(test_.db, 'default', row.id)).toEqual(row)
+    })
+
+    test('a uid belongs to one session of a host, and is free when it is given back', async () => {
+      const row = await insert({ host_uid: 7 })
+      expect(await insertSession(test_.db, sessionRow({ host_uid: 7 }))).toBe(false)
+      expect(await insertSession(test_.db, sessionRow({ host_uid: 7, owner_id: 'host-b' }))).toBe(true)
+      await freeUid(test_.db, fenceOf(row))
+      expect(await insertSession(test_.db, sessionRow({ host_uid: 7 }))).toBe(true)
+    })
+
+    test('a status follows another only where the table of states allows it', async () => {
+      for (const from of SESSION_STATUSES) {
+        for (const to of SESSION_STATUSES) {
+          const row = await insert({ status: from })
+          const moved = await moveSession(test_.db, fenceOf(row), to).then(
+            () => true,
+            () => false,
+          )
+          expect({ from, to, moved }).toEqual({ from, to, moved: canFollow(from, to) })
+        }
+      }
+    })
+
+    test('of several moves at the same time one wins', async () => {
+      const row = await insert({ status: 'paused' })
+      const moves = await Promise.allSettled(
+        Array.from({ length: 8 }, () => moveSession(test_.db, fenceOf(row), 'starting', {}, ['paused'])),
+      )
+      expect(moves.filter((move) => move.status === 'fulfilled')).toHaveLength(1)
+    })
+
+    test('a host that lost a session to a later epoch cannot write to it', async () => {
+      const row = await insert({ status: 'active' })
+      const [reclaimed] = await reclaimSessions(test_.db, 'host-a')
+      expect(reclaimed).toMatchObject({ id: row.id, status: 'paused', epoch: 2 })
+      await expect(moveSession(test_.db, fenceOf(row), 'active')).rejects.toMatchObject({
+        code: 'session_conflict',
+      })
+      await setSdkSessionId(test_.db, fenceOf(row), 'x')
+      expect((await getSession(test_.db, 'default', row.id)).sdk_session_id).toBeNull()
+    })
+
+    test('a restart takes back live sessions of its own host and no others', async () => {
+      const mine = [await insert({ status: 'active' }), await insert({ status: 'starting' })]
+      await insert({ status: 'active', owner_id: 'host-b' })
+      await insert({ status: 'ended' })
+      const error = await insert({ status: 'error' })
+      const reclaimed = await reclaimSessions(test_.db, 'host-a')
+      expect(reclaimed.map(({ id }) => id).sort()).toEqual(mine.map(({ id }) => id).sort())
+      expect(await listOwnedIds(test_.db, 'host-a')).toEqual(new Set([...mine.map(({ id }) => id), error.id]))
+    })
+
+    test('pages cover every session once, newest first, also those of the same millisecond', async () => {
+      const now = Date.now()
+      const rows = await Promise.all([0, 0, 0, 1, 2].map((late) => insert({ created_at: now + late })))
+      const seen: string[] = []
+      let cursor: string | undefined
+      do {
+        const page = await listSessions(test_.db, 'default', { limit: 2, cursor })
+        seen.push(...page.rows.map(({ id }) => id))
+        cursor = page.nextCursor
+      } while (cursor)
+      expect(seen.slice(0, 2)).toEqual([rows[4]?.id, rows[3]?.id])
+      expect([...seen].sort()).toEqual(rows.map(({ id }) => id).sort())
+    })
+
+    test('filters narrow the list, and a cursor of another kind is refused', async () => {
+      const row = await insert({ agent_name: 'other', status: 'active' })
+      await insert({ agent_name: 'other', status: 'ended' })
+      await insert()
+      const { rows } = await listSessions(test_.db, 'default', {
+        limit: 10,
+        agent: 'other',
+        status: 'active',
+      })
+      expect(rows.map(({ id }) => id)).toEqual([row.id])
+      await expect(
+        listSessions(test_.db, 'default', { limit: 1, cursor: "1' or 1=1" }),
+      ).rejects.toMatchObject({
+        code: 'validation_failed',
+      })
+    })
+  })
+}
