@@ -47,7 +47,6 @@ const NEXT: Partial<Record<ErrorCode, string>> = {
   agent_in_use: 'End its sessions first: ash session list, then ash session end <id>',
   session_ended: 'Create a new session: ash session create <agent>',
   session_gone: 'Create a new session: ash session create <agent>',
-  session_paused: 'Resume it first: ash session resume <id>',
   turn_in_progress: 'Wait for it, or stop it: ash session interrupt <id>',
   pool_full: 'End a session (ash session list), or start the server with a larger ASH_MAX_SANDBOXES',
   provider_unavailable: 'On the machine of the server run: npm run setup',

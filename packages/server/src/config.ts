@@ -28,7 +28,7 @@ export interface Config {
   readonly model: ModelConfig
 }
 
-export type ModelConfig =
+type ModelConfig =
   | {
       readonly kind: 'anthropic'
       readonly baseUrl: string

@@ -50,11 +50,6 @@ export const ERRORS = {
     summary: 'The session changed state meanwhile. Read it and try again.',
   },
   session_ended: { status: 409, retryable: false, summary: 'The session has ended. Create a new one.' },
-  session_paused: {
-    status: 409,
-    retryable: false,
-    summary: 'The session is paused and autoResume is off. Resume it first.',
-  },
   turn_in_progress: {
     status: 409,
     retryable: true,
@@ -71,11 +66,6 @@ export const ERRORS = {
     status: 415,
     retryable: false,
     summary: 'Send JSON, or for uploads a tar or gzipped tar.',
-  },
-  rate_limited: {
-    status: 429,
-    retryable: true,
-    summary: 'Too many requests. Wait as long as Retry-After says.',
   },
   internal_error: {
     status: 500,

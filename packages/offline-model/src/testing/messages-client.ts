@@ -1,7 +1,7 @@
 import type { MessagesRequest, RequestMessage } from '../messages-request.ts'
 import type { StreamEvent } from '../stream-events.ts'
 
-export const BASH = { name: 'Bash', description: 'Runs a command', input_schema: { type: 'object' } }
+const BASH = { name: 'Bash', description: 'Runs a command', input_schema: { type: 'object' } }
 
 /** A request as the CLI would send it: with a tool, unless told otherwise. */
 export function messagesBody(prompt: string | RequestMessage[], more: object = {}): MessagesRequest {

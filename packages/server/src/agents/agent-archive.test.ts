@@ -11,8 +11,8 @@ type TestEntry = Partial<Header> & { name: string; text?: string }
 
 async function tar(entries: TestEntry[]): Promise<Buffer> {
   const archive = pack()
-  const chunks: Buffer[] = []
-  archive.on('data', (chunk: Buffer) => chunks.push(chunk))
+  const chunks: Uint8Array[] = []
+  archive.on('data', (chunk) => chunks.push(chunk as Uint8Array))
   for (const { text = '', ...header } of entries) archive.entry(header, text)
   archive.finalize()
   await once(archive, 'end')

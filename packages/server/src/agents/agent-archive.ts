@@ -1,4 +1,3 @@
-import { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { createGunzip } from 'node:zlib'
 import { AshError, isRelativePath, MAX_AGENT_BYTES, MAX_AGENT_FILES, MAX_PATH_CHARS } from '@ash-ai/shared'
@@ -42,8 +41,16 @@ function toFile(entry: AsyncIterable<unknown> & { header: Header }): FolderEntry
   checkPath(header.name, path)
   checkType(header)
   if (isFolder) return undefined
-  const content = entry as AsyncIterable<Uint8Array>
-  return { path, isExecutable: (header.mode & 0o100) !== 0, content }
+  return { path, isExecutable: (header.mode & 0o100) !== 0, content: contentOf(entry) }
+}
+
+/** An archive may also break in the middle of a file. */
+async function* contentOf(entry: AsyncIterable<unknown>): AsyncGenerator<Uint8Array> {
+  try {
+    yield* entry as AsyncIterable<Uint8Array>
+  } catch (error) {
+    throw toArchiveError(error)
+  }
 }
 
 function checkPath(name: string, path: string): void {
@@ -98,28 +105,39 @@ async function* counted(source: AsyncIterable<Uint8Array>, received: { bytes: nu
 /** Told by the first bytes: clients name the type of an archive wrongly more often than not. */
 async function* unzipped(source: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
   const chunks = source[Symbol.asyncIterator]()
+  try {
+    const head = await readHead(chunks)
+    const isGzip = head[0] === 0x1f && head[1] === 0x8b
+    yield* isGzip ? gunzipped(joined(head, chunks)) : joined(head, chunks)
+  } finally {
+    await chunks.return?.()
+  }
+}
+
+async function readHead(chunks: AsyncIterator<Uint8Array>): Promise<Buffer> {
   let head = Buffer.alloc(0)
   while (head.length < 2) {
     const next = await chunks.next()
     if (next.done) break
     head = Buffer.concat([head, next.value])
   }
-  const whole = concatenated(head, chunks)
-  const isGzip = head[0] === 0x1f && head[1] === 0x8b
-  if (!isGzip) return yield* whole
+  return head
+}
+
+async function* joined(head: Uint8Array, rest: AsyncIterator<Uint8Array>): AsyncGenerator<Uint8Array> {
+  if (head.byteLength > 0) yield head
+  for (let next = await rest.next(); !next.done; next = await rest.next()) yield next.value
+}
+
+async function* gunzipped(source: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
   const gunzip = createGunzip()
-  const feeding = pipeline(Readable.from(whole), gunzip).catch(() => {})
+  const feeding = pipeline(source, gunzip).catch(() => {})
   try {
     yield* gunzip
   } finally {
     gunzip.destroy()
     await feeding
   }
-}
-
-async function* concatenated(head: Uint8Array, rest: AsyncIterator<Uint8Array>): AsyncGenerator<Uint8Array> {
-  if (head.byteLength > 0) yield head
-  for (let next = await rest.next(); !next.done; next = await rest.next()) yield next.value
 }
 
 function countZerosAtEnd(chunk: Uint8Array, before: number): number {

@@ -1,9 +1,9 @@
 import type { Kysely } from 'kysely'
 import { Migrator } from 'kysely/migration'
-import * as init from './migrations/0001_init.ts'
+import { up as init } from './migrations/0001_init.ts'
 
 /** In order; a migration that has shipped is never edited. */
-const MIGRATIONS = { '0001_init': init }
+const MIGRATIONS = { '0001_init': { up: init } }
 
 /** Brings the schema up to date, once, however many servers start together. */
 export async function migrate<Schema>(db: Kysely<Schema>): Promise<void> {

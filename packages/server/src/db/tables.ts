@@ -12,7 +12,7 @@ export interface Tables {
   api_keys: ApiKeysTable
 }
 
-export interface AgentsTable {
+interface AgentsTable {
   tenant_id: string
   name: string
   /** The newest version. */
@@ -60,7 +60,7 @@ export interface SessionsTable {
   ended_at: number | null
 }
 
-export interface SessionEventsTable {
+interface SessionEventsTable {
   tenant_id: string
   session_id: string
   seq: number

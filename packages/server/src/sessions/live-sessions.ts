@@ -18,7 +18,7 @@ export interface LiveSession {
   gone: Promise<void>
 }
 
-export interface Turn {
+interface Turn {
   id: string
   /** Settles, without error, when the turn's last entry is durable. */
   ended: Promise<void>

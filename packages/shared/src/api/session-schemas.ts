@@ -3,7 +3,7 @@ import { SESSION_STATUSES } from '../session-state.ts'
 import { AgentOptions } from './agent-options.ts'
 import { AgentName, Env, IsoTime, Paging } from './common-schemas.ts'
 
-export const SessionStatusSchema = z.enum(SESSION_STATUSES)
+const SessionStatusSchema = z.enum(SESSION_STATUSES)
 
 export const SessionCreate = AgentOptions.extend({
   agent: AgentName,
