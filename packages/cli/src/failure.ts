@@ -80,13 +80,11 @@ export function toFailure(error: unknown, url: string): CliError {
 }
 
 function ofServer(error: AshError): CliError {
-  const details = error.details?.map(({ path, message }) => `${path} ${message}`).join('; ')
-  const what = details ? `${error.message} (${details})` : error.message
   const fallback = error.isRetryable ? 'Try again; ' : ''
   const requestId =
     'requestId' in error && error.requestId !== undefined ? ` under request ${error.requestId}` : ''
   const next = NEXT[error.code] ?? `${fallback}the log of the server has more${requestId}: ash logs`
-  return new CliError(exitCodeOf(error.statusCode), what, next)
+  return new CliError(exitCodeOf(error.statusCode), error.message, next)
 }
 
 function exitCodeOf(status: number): number {

@@ -4,7 +4,7 @@ import { CliError, EXIT } from '../failure.ts'
 import { green } from '../output.ts'
 import { findServer, isAnswering, isServer, removePidFile, waitUntil } from '../server-process.ts'
 
-/** A server waits up to 30 s for running turns before it interrupts them. */
+/** Running turns get ASH_SHUTDOWN_TIMEOUT_MS, 10 s unless set, before their sandboxes are stopped. */
 const STOP_TIMEOUT_MS = 45_000
 const KILL_TIMEOUT_MS = 5000
 

@@ -1,6 +1,6 @@
-import { mkdir, readdir, readFile, stat, symlink, writeFile } from 'node:fs/promises'
+import { mkdir, readdir, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { openSecretBox } from '../db/secret-box.ts'
 import { type TestDb, testDatabases } from '../db/testing/test-databases.ts'
 import { cleanAgentFolders, type DeployRequest, deployAgent, removeAgent } from './agent-deploy.ts'
@@ -21,11 +21,16 @@ for (const database of testDatabases) {
   describe(`agents on ${database.kind}`, () => {
     let opened: TestDb
     let store: AgentStore
-    beforeEach(async () => {
+    beforeAll(async () => {
       opened = await database.open()
       store = { db: opened.db, dataDir: opened.dataDir, secrets: await openSecretBox(opened) }
     })
-    afterEach(() => opened.close())
+    afterAll(() => opened.close())
+    beforeEach(async () => {
+      await store.db.deleteFrom('sessions').execute()
+      await store.db.deleteFrom('agents').execute()
+      await rm(join(store.dataDir, 'agents'), { recursive: true, force: true })
+    })
 
     const deploy = (request: Partial<DeployRequest> = {}, tenantId = 'default') =>
       deployAgent(store, tenantId, { name: 'bot', entries: [CLAUDE], ...request })

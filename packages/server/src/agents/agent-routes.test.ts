@@ -1,4 +1,4 @@
-import { readdir } from 'node:fs/promises'
+import { readdir, rm } from 'node:fs/promises'
 import { request as httpRequest } from 'node:http'
 import { join } from 'node:path'
 import { gzipSync } from 'node:zlib'
@@ -7,7 +7,7 @@ import fc from 'fast-check'
 import type { FastifyInstance } from 'fastify'
 import { pino } from 'pino'
 import { pack } from 'tar-stream'
-import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { openSecretBox } from '../db/secret-box.ts'
 import { openSqliteTestDb, type TestDb } from '../db/testing/test-databases.ts'
 import { createHttpApp } from '../http/http-app.ts'
@@ -17,13 +17,18 @@ import { registerAgentRoutes } from './agent-routes.ts'
 let opened: TestDb
 let app: FastifyInstance
 
-beforeEach(async () => {
+beforeAll(async () => {
   opened = await openSqliteTestDb()
   app = await makeApp(false)
+  await app.listen({ port: 0, host: '127.0.0.1' })
 })
-afterEach(async () => {
+afterAll(async () => {
   await app.close()
   await opened.close()
+})
+beforeEach(async () => {
+  await opened.db.deleteFrom('agents').execute()
+  await rm(join(opened.dataDir, 'agents'), { recursive: true, force: true })
 })
 
 async function makeApp(allowPathDeploy: boolean): Promise<FastifyInstance> {
@@ -97,11 +102,12 @@ describe('deploying', () => {
     const refused = await post({ name: 'bot', path })
     expect([refused.statusCode, refused.json().code]).toEqual([403, 'forbidden'])
     await expectNothingChanged()
-    await app.close()
-    app = await makeApp(true)
-    expect((await post({ name: 'bot', path })).statusCode).toBe(201)
-    expect((await post({ name: 'bot', path, files: [CLAUDE] })).json().code).toBe('validation_failed')
-    expect((await post({ name: 'bot', path: '/proc/self/environ' })).json().code).toBe('agent_invalid')
+    const open = await makeApp(true)
+    const deploy = (payload: object) => open.inject({ method: 'POST', url: '/api/agents', headers, payload })
+    expect((await deploy({ name: 'bot', path })).statusCode).toBe(201)
+    expect((await deploy({ name: 'bot', path, files: [CLAUDE] })).json().code).toBe('validation_failed')
+    expect((await deploy({ name: 'bot', path: '/proc/self/environ' })).json().code).toBe('agent_invalid')
+    await open.close()
   })
 })
 
@@ -233,7 +239,6 @@ describe('bad input names the field and changes nothing', () => {
   })
 
   test('an archive that does not end is refused while it arrives, and the server lives', async () => {
-    await app.listen({ port: 0, host: '127.0.0.1' })
     const { port } = app.server.address() as { port: number }
     const status = await new Promise<number | undefined>((resolve, reject) => {
       const options = {
@@ -256,7 +261,6 @@ describe('bad input names the field and changes nothing', () => {
   })
 
   test('an upload that breaks off leaves nothing', async () => {
-    await app.listen({ port: 0, host: '127.0.0.1' })
     const { port } = app.server.address() as { port: number }
     const options = {
       method: 'POST',

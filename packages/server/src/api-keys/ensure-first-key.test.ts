@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto'
 import { mkdir, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { type TestDb, testDatabases } from '../db/testing/test-databases.ts'
 import { findTenantByKeyHash } from './api-key-queries.ts'
 import { ensureFirstKey } from './ensure-first-key.ts'
@@ -14,11 +14,15 @@ for (const database of testDatabases) {
       logged += `${JSON.stringify(parts)}\n`
     }
     const log = { info: note, warn: note }
-    beforeEach(async () => {
+    beforeAll(async () => {
       opened = await database.open()
+    })
+    afterAll(() => opened.close())
+    beforeEach(async () => {
+      await opened.db.deleteFrom('api_keys').execute()
+      await rm(path(), { force: true })
       logged = ''
     })
-    afterEach(() => opened.close())
 
     const ensure = (extra: { apiKey?: string; dataDir?: string } = {}) =>
       ensureFirstKey({ db: opened.db, dataDir: opened.dataDir, log, ...extra })

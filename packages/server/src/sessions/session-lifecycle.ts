@@ -258,6 +258,9 @@ export async function stopSessions(deps: SessionDeps, deadlineMs: number): Promi
   const turns = Promise.allSettled(sessions.map((live) => live.turn?.ended))
   await Promise.race([turns, new Promise((resolve) => setTimeout(resolve, deadlineMs).unref())])
   const mine = sessions.filter((live) => deps.live.release(live))
+  // Before the sandboxes go, so that a turn cut off here says why and not that its sandbox died.
+  const reason = new AshError('interrupted', 'The server stopped during this turn')
+  for (const live of mine) live.sandbox.bridge.close(reason)
   await deps.pool.stopAll()
   await turns
   for (const live of mine) {

@@ -1,9 +1,8 @@
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterAll } from 'vitest'
 import { type OpenDb, openDb } from '../open-db.ts'
-import { type PostgresServer, startPostgres } from './postgres-server.ts'
+import { type PostgresDatabase, PostgresServer } from './postgres-server.ts'
 
 /** An empty, migrated database and a data folder beside it. `close` removes both. */
 export interface TestDb extends OpenDb {
@@ -35,7 +34,7 @@ export const testDatabases: readonly TestDatabase[] = [
 /** For tests in which the kind of database makes no difference. */
 export const openSqliteTestDb = (): Promise<TestDb> => openTestDb()
 
-async function openTestDb(postgres?: { url: string; drop(): Promise<void> }): Promise<TestDb> {
+async function openTestDb(postgres?: PostgresDatabase): Promise<TestDb> {
   const dataDir = await mkdtemp(join(tmpdir(), 'ash-db-'))
   const options = { dataDir, sqliteSync: 'normal', ...(postgres && { databaseUrl: postgres.url }) } as const
   const opened = await openDb(options)
@@ -51,15 +50,11 @@ async function openTestDb(postgres?: { url: string; drop(): Promise<void> }): Pr
   }
 }
 
-// One server for every test of a file, started by the first that asks.
+// One server for a test worker, started by the first test that asks and ended with the worker.
 let server: Promise<PostgresServer> | undefined
 let databases = 0
 
-async function createPostgresDatabase() {
-  server ??= startPostgres()
+async function createPostgresDatabase(): Promise<PostgresDatabase> {
+  server ??= PostgresServer.start()
   return (await server).createDatabase(`test_${++databases}`)
 }
-
-afterAll(async () => {
-  await (await server)?.stop()
-})
