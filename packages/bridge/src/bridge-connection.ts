@@ -44,12 +44,21 @@ export class BridgeConnection {
   async #write(line: string): Promise<void> {
     await this.#drained
     if (this.#socket.write(line)) return
-    this.#drained ??= new Promise((resolve) => {
-      this.#socket.once('drain', () => {
-        this.#drained = undefined
-        resolve()
-      })
+    this.#drained ??= drained(this.#socket).finally(() => {
+      this.#drained = undefined
     })
     await this.#drained
   }
+}
+
+/** Resolves when the socket takes more, or never will. */
+function drained(socket: Socket): Promise<void> {
+  if (socket.destroyed) return Promise.resolve()
+  return new Promise((resolve) => {
+    const done = () => {
+      socket.off('drain', done).off('close', done)
+      resolve()
+    }
+    socket.on('drain', done).on('close', done)
+  })
 }

@@ -1,4 +1,11 @@
-import { AshError, type BridgeCommand, type SessionSetup, UNSOLICITED } from '@ash-ai/shared'
+import { setMaxListeners } from 'node:events'
+import {
+  AshError,
+  type BridgeCommand,
+  MAX_OUTSTANDING_COMMANDS,
+  type SessionSetup,
+  UNSOLICITED,
+} from '@ash-ai/shared'
 import type { BridgeConnection } from './bridge-connection.ts'
 import { Conversation } from './conversation.ts'
 import { startModelForwarder } from './model-forwarder.ts'
@@ -19,12 +26,14 @@ export interface BridgeSettings {
 export class Bridge {
   readonly #settings: BridgeSettings
   readonly #connection: BridgeConnection
+  readonly #closing = new AbortController()
   #env: Record<string, string> = {}
   #conversation: Conversation | undefined
 
   constructor(settings: BridgeSettings, connection: BridgeConnection) {
     this.#settings = settings
     this.#connection = connection
+    setMaxListeners(MAX_OUTSTANDING_COMMANDS, this.#closing.signal)
   }
 
   /** Serves one command; each ends with exactly one `done`, `result`, `pong` or `error`. */
@@ -39,7 +48,9 @@ export class Bridge {
     }
   }
 
+  /** Ends what runs here: the commands at once, the agent in order. */
   async close(): Promise<void> {
+    this.#closing.abort()
     await this.#conversation?.close()
   }
 
@@ -60,9 +71,8 @@ export class Bridge {
         return answer({ interrupted: await this.#session().interrupt() })
       case 'exec': {
         const { command: text, timeoutMs } = command
-        return answer(
-          await runCommand({ command: text, timeoutMs, cwd: this.#settings.workspaceDir, env: this.#env }),
-        )
+        const [cwd, env, { signal }] = [this.#settings.workspaceDir, this.#env, this.#closing]
+        return answer(await runCommand({ command: text, timeoutMs, cwd, env, signal }))
       }
       case 'ping':
         return this.#connection.send({ ev: 'pong', id })

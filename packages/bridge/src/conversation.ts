@@ -21,6 +21,9 @@ interface ConversationSetup {
 interface Turn {
   emit: (message: SDKMessage) => Promise<void>
   wasInterrupted: boolean
+  /** Settles with the turn's first message, or with its end. */
+  begun: Promise<void>
+  begin: () => void
   finish: (outcome: Pick<TurnDone, 'stopReason' | 'usage'>) => void
   fail: (failure: TurnFailure) => void
 }
@@ -41,6 +44,7 @@ export class Conversation {
   #sdkSessionId: string | undefined
   #open: OpenQuery | undefined
   #turn: Turn | undefined
+  #preparing: Promise<unknown> = Promise.resolve()
   #stderr = ''
 
   constructor(setup: ConversationSetup) {
@@ -51,8 +55,9 @@ export class Conversation {
   /** Runs one turn to its result. Throws TurnFailure where the turn failed; the conversation goes on. */
   async runTurn(content: unknown, options: TurnOptions, emit: Turn['emit']): Promise<TurnDone> {
     if (this.#turn) throw new TurnFailure('turn_in_progress', 'a turn is already running')
+    const { promise: begun, resolve: begin } = Promise.withResolvers<void>()
     const outcome = new Promise<Pick<TurnDone, 'stopReason' | 'usage'>>((finish, fail) => {
-      this.#turn = { emit, wasInterrupted: false, finish, fail }
+      this.#turn = { emit, wasInterrupted: false, begun, begin, finish, fail }
     })
     outcome.catch(() => {}) // Awaited below, unless opening the query fails first.
     try {
@@ -65,19 +70,25 @@ export class Conversation {
       return { ...(await outcome), ...(reopened.length > 0 && { reopened }) }
     } finally {
       this.#turn = undefined
+      begin()
     }
   }
 
   /** Opens the query ahead of a turn. Says whether an earlier conversation goes on. */
   async open(options: TurnOptions): Promise<{ resumed: boolean }> {
+    if (this.#turn) throw new TurnFailure('turn_in_progress', 'a turn is already running')
     await this.#prepare(options)
     return { resumed: this.#sdkSessionId !== undefined }
   }
 
   /** Stops the running turn; it ends with its own result. False where none runs. */
   async interrupt(): Promise<boolean> {
-    if (!this.#turn || !this.#open) return false
-    this.#turn.wasInterrupted = true
+    const turn = this.#turn
+    if (!turn) return false
+    turn.wasInterrupted = true
+    // Before that the agent is not at work on the turn, and an interrupt would pass it by.
+    await turn.begun
+    if (this.#turn !== turn || !this.#open) return false
     await this.#open.query.interrupt()
     return true
   }
@@ -90,7 +101,14 @@ export class Conversation {
     await open?.ended
   }
 
-  async #prepare(options: TurnOptions): Promise<{ open: OpenQuery; reopened: string[] }> {
+  /** One at a time: opening ahead and a turn would otherwise start a process each. */
+  #prepare(options: TurnOptions): Promise<{ open: OpenQuery; reopened: string[] }> {
+    const prepared = this.#preparing.then(() => this.#openOrAdjust(options))
+    this.#preparing = prepared.catch(() => {})
+    return prepared
+  }
+
+  async #openOrAdjust(options: TurnOptions): Promise<{ open: OpenQuery; reopened: string[] }> {
     if (!this.#open) return { open: await this.#openQuery(options), reopened: [] }
     const changed = changedOptions(this.#open.options, options)
     const reopened = changed.filter((name) => !LIVE_OPTIONS.has(name))
@@ -161,6 +179,7 @@ export class Conversation {
     if ('session_id' in message && message.session_id) this.#sdkSessionId = message.session_id
     const turn = this.#turn
     if (!turn) return this.#setup.onUnsolicited(message)
+    turn.begin()
     await turn.emit(message)
     if (message.type !== 'result') return
     try {

@@ -5,12 +5,9 @@ export async function startModelForwarder(socketPath: string): Promise<string> {
   const server = createServer((inside) => {
     const outside = connect(socketPath)
     inside.pipe(outside).pipe(inside)
-    const end = () => {
-      inside.destroy()
-      outside.destroy()
-    }
-    inside.on('error', end).on('close', end)
-    outside.on('error', end).on('close', end)
+    inside.on('error', () => outside.destroy()).on('close', () => outside.destroy())
+    // Not destroyed when the other side merely closes: what it sent last may still be on its way in.
+    outside.on('error', () => inside.destroy()).on('close', () => inside.end())
   })
   await new Promise<void>((resolve, reject) => {
     server.once('error', reject)

@@ -47,10 +47,11 @@ export class SandboxManager {
 
   async start(request: SandboxRequest): Promise<Sandbox> {
     const modelToken = `ash-session-${randomBytes(24).toString('base64url')}`
-    await createSessionDirs(request.dirs, request.agentDir, request.owner)
-    const proxy = await this.#startProxy(request, modelToken)
+    let proxy: ModelProxy | undefined
     let process: SandboxProcess | undefined
     try {
+      await createSessionDirs(request.dirs, request.agentDir, request.owner)
+      proxy = await this.#startProxy(request, modelToken)
       process = await this.#startProcess(request)
       const bridge = new BridgeClient(process.stream)
       await becomesReady(bridge, process)
@@ -59,7 +60,7 @@ export class SandboxManager {
     } catch (error) {
       await process?.kill()
       await closeProxy(proxy, request)
-      throw error
+      throw asStartFailure(error)
     }
   }
 
@@ -126,9 +127,19 @@ async function becomesReady(bridge: BridgeClient, process: SandboxProcess): Prom
   throw new AshError('sandbox_start_failed', `The sandbox did not start: ${reason}`)
 }
 
-async function closeProxy(proxy: ModelProxy, { dirs }: SandboxRequest): Promise<void> {
-  await proxy.close()
+async function closeProxy(proxy: ModelProxy | undefined, { dirs }: SandboxRequest): Promise<void> {
+  await proxy?.close()
   await rm(dirs.run, { recursive: true, force: true })
+}
+
+/** What the operating system refuses, such as a missing agent folder or a full disk, is a failure to start. */
+function asStartFailure(error: unknown): unknown {
+  const { code, syscall } = error as NodeJS.ErrnoException
+  if (code === undefined || syscall === undefined) return error
+  // Without the path: the message reaches clients, the cause the log.
+  return new AshError('sandbox_start_failed', `The sandbox did not start: ${code} in ${syscall}`, {
+    cause: error,
+  })
 }
 
 const modelSocket = (dirs: SessionDirs) => join(dirs.run, 'model.sock')

@@ -1,6 +1,17 @@
 import { createHash, randomBytes } from 'node:crypto'
 import { constants } from 'node:fs'
-import { chmod, copyFile, link, mkdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises'
+import {
+  chmod,
+  copyFile,
+  link,
+  mkdir,
+  readFile,
+  realpath,
+  rename,
+  rm,
+  stat,
+  writeFile,
+} from 'node:fs/promises'
 import { dirname, join, resolve } from 'node:path'
 import { AshError } from '@ash-ai/shared'
 
@@ -59,7 +70,7 @@ export async function stageRuntime(runtimeDir: string, source: RuntimeSource): P
 }
 
 async function fillStaging(staging: string, source: RuntimeSource): Promise<void> {
-  await mkdir(join(staging, 'etc'), { recursive: true, mode: 0o755 })
+  await mkdir(join(staging, 'etc'), { recursive: true })
   // Execute-only makes the bridge's process non-dumpable: the agent runs under the same user and could
   // otherwise rewrite it through /proc/<pid>/mem.
   await copyFile(source.node, join(staging, 'node'), constants.COPYFILE_FICLONE)
@@ -68,8 +79,11 @@ async function fillStaging(staging: string, source: RuntimeSource): Promise<void
   await chmod(join(staging, 'bridge.mjs'), 0o444)
   await linkOrCopy(source.claude, join(staging, 'claude'))
   for (const [name, text] of Object.entries(ETC_FILES)) {
-    await writeFile(join(staging, 'etc', name), text, { mode: 0o444 })
+    await writeFile(join(staging, 'etc', name), text)
+    await chmod(join(staging, 'etc', name), 0o444)
   }
+  // By chmod, because the umask takes its share of the modes above.
+  await chmod(join(staging, 'etc'), 0o755)
   await chmod(staging, 0o755)
 }
 
@@ -103,12 +117,8 @@ async function sourceHash(source: RuntimeSource): Promise<string> {
  * Throws, naming the folder to open up.
  */
 export async function assertReachable(path: string): Promise<void> {
-  const folders: string[] = []
-  for (let folder = resolve(path); ; folder = dirname(folder)) {
-    folders.unshift(folder)
-    if (folder === dirname(folder)) break
-  }
-  for (const folder of folders) {
+  // Links are followed to their end: the folders above both names are in the way.
+  for (const folder of new Set([...foldersTo(resolve(path)), ...foldersTo(await realpath(path))])) {
     const { mode } = await stat(folder)
     if ((mode & 0o001) !== 0) continue
     throw new AshError(
@@ -117,6 +127,12 @@ export async function assertReachable(path: string): Promise<void> {
         `Run "chmod o+x ${folder}", or set ASH_DATA_DIR to a folder such as /var/lib/ash.`,
     )
   }
+}
+
+/** The path itself and every folder above it, from the root down. */
+function foldersTo(path: string): string[] {
+  const above = dirname(path)
+  return above === path ? [path] : [...foldersTo(above), path]
 }
 
 async function exists(path: string): Promise<boolean> {

@@ -31,9 +31,14 @@ export async function createSessionDirs(
   await makeDir(dirs.home, 0o700, owner)
   const staging = join(dirs.root, '.workspace')
   await rm(staging, { recursive: true, force: true })
-  await copyTree(agentDir, staging, owner)
-  await chmod(staging, 0o700)
-  await rename(staging, dirs.workspace)
+  try {
+    await copyTree(agentDir, staging, owner)
+    await chmod(staging, 0o700)
+    await rename(staging, dirs.workspace)
+  } catch (error) {
+    await rm(staging, { recursive: true, force: true })
+    throw error
+  }
 }
 
 /** Only for a session whose sandbox is gone: nothing may be changing the tree meanwhile. */

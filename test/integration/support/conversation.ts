@@ -1,4 +1,5 @@
 import type { AshClient, SessionEvent, Turn } from '@ash-ai/sdk'
+import { eventually } from './sandbox-processes.ts'
 
 const CLAUDE_MD = '# Test agent\n\nYou are Zebra, a test agent.\n'
 
@@ -22,4 +23,31 @@ export async function endOf(turn: Turn): Promise<Extract<SessionEvent, { type: '
   if (last?.type !== 'done' && last?.type !== 'error')
     throw new Error(`the turn ended with ${JSON.stringify(last)}`)
   return last
+}
+
+/** A step that calls the agent's shell. */
+export const bash = (command: string) => ({ tool: 'Bash', input: { command, description: 'test' } })
+
+/** The log of a session from its beginning to the end of its latest turn. */
+export async function readLog(client: AshClient, sessionId: string, turns: number): Promise<SessionEvent[]> {
+  const events: SessionEvent[] = []
+  let ends = 0
+  for await (const event of client.sessions.follow(sessionId)) {
+    events.push(event)
+    if (event.type === 'done' || event.type === 'error') ends++
+    if (ends === turns) break
+  }
+  return events
+}
+
+/** Starts a turn whose tool does not return, and resolves when that tool runs inside the sandbox. */
+export async function startEndlessTurn(client: AshClient, sessionId: string): Promise<Turn> {
+  const tool = bash('touch running; timeout 60 tail -f /dev/null')
+  const turn = client.sessions.send(sessionId, scripted(tool, { text: 'never' }))
+  await eventually(
+    () => client.files.list(sessionId),
+    ({ files }) => files.some((file) => file.path === 'running'),
+    20_000,
+  )
+  return turn
 }

@@ -1,6 +1,7 @@
 import { readdir } from 'node:fs/promises'
+import { join } from 'node:path'
 import { ErrorReply } from '@ash-ai/shared'
-import { expect } from 'vitest'
+import { afterEach, beforeEach, expect } from 'vitest'
 import { type RawReply, type RawRequest, rawRequest } from './raw-http.ts'
 import type { TestServer } from './test-server.ts'
 
@@ -40,12 +41,34 @@ export function expectError(reply: RawReply, { status, code, field, names }: Ref
 
 /** Everything a request could have changed: what the API lists and every path in the data directory. */
 export async function listEverything({ client, dataDir }: TestServer, sessionId?: string) {
-  const paths = await readdir(dataDir, { recursive: true })
+  // With types, or it would follow the links that a test planted.
+  const entries = await readdir(dataDir, { recursive: true, withFileTypes: true })
+  const paths = entries.map(({ parentPath, name }) => join(parentPath, name))
   return {
     agents: await client.agents.list(),
     sessions: await client.sessions.list(),
     files: sessionId && (await client.files.list(sessionId)),
     messages: sessionId && (await client.sessions.messages(sessionId)),
-    paths: paths.filter((path) => !/^ash\.db-(wal|shm)$/.test(path)).sort(),
+    paths: paths.filter((path) => !/ash\.db-(wal|shm)$/.test(path)).sort(),
   }
 }
+
+/** Of every test around it: whatever it sends, nothing is different afterwards. */
+export function expectNothingChanges(find: () => [server: TestServer, sessionId: string]): void {
+  let before: unknown
+  beforeEach(async () => {
+    before = await listEverything(...find())
+  })
+  afterEach(async () => {
+    expect(await listEverything(...find())).toEqual(before)
+  })
+}
+
+export const post = (path: string, json: unknown): RawRequest => ({ method: 'POST', path, json })
+
+export const invalid = (field?: string, names?: string): Refusal => ({
+  status: 400,
+  code: 'validation_failed',
+  field,
+  names,
+})

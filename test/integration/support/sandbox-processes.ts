@@ -17,7 +17,7 @@ export interface ProcessInfo {
   command: string
 }
 
-async function listProcesses(): Promise<ProcessInfo[]> {
+export async function listProcesses(): Promise<ProcessInfo[]> {
   const pids = (await readdir('/proc')).filter((name) => /^\d+$/.test(name))
   const found = await Promise.all(pids.map((pid) => describe(Number(pid)).catch(() => undefined)))
   return found.filter((process) => process !== undefined)

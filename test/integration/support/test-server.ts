@@ -1,6 +1,6 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdtemp, readFile, rm } from 'node:fs/promises'
+import { chown, mkdtemp, readFile, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { createInterface } from 'node:readline'
@@ -54,6 +54,7 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
     apiKey: 'sk-real-key',
   })
   const dataDir = await mkdtemp(join(tmpdir(), 'ash-test-'))
+  if (options.user) await chown(dataDir, options.user.uid, options.user.gid)
   const uidBase = nextUidBase(UID_COUNT)
   let child: ChildProcess | undefined
   let log = ''

@@ -20,6 +20,9 @@ export async function listenOnPath(
   await new Promise<void>((resolve, reject) => {
     server.once('error', reject)
     server.listen(address, resolve)
+  }).catch(async (error: unknown) => {
+    await folder?.close()
+    throw error
   })
   await chmod(socketPath, 0o600)
   if (owner) await chown(socketPath, owner.uid, owner.gid)

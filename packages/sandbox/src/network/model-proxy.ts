@@ -93,6 +93,7 @@ function forward(
   })
   const fail = (status: number, type: string, message: string) => {
     outgoing.destroy()
+    if (response.writableEnded) return // Refused already; being destroyed, the request fails once more.
     // After the first byte the only honest sign is a broken connection; the client retries those.
     if (response.headersSent) response.destroy()
     else refuse(response, status, type, message)

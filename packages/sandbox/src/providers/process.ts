@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os'
 import { dirname } from 'node:path'
 import type { SandboxProvider } from '../provider.ts'
 import { sandboxEnv } from '../sandbox-env.ts'
+import { killTree } from './kill-tree.ts'
 import { watchProcess } from './watch-process.ts'
 
 /**
@@ -24,22 +25,20 @@ export function createProcessProvider(): SandboxProvider {
         nodeDir: dirname(spec.runtime.node),
         tmp: tmpdir(),
       }
+      const env: Record<string, string> = { ...sandboxEnv(paths, spec.id, spec.env), IS_SANDBOX: '1' }
       const child = spawn(spec.runtime.node, [spec.runtime.bridge], {
-        env: { ...sandboxEnv(paths, spec.id, spec.env), IS_SANDBOX: '1' },
+        env,
         cwd: spec.workspaceDir,
         stdio: ['ignore', 'ignore', 'pipe', 'pipe'],
-        // A group of its own, so that what the agent started can be killed with it.
-        detached: true,
+        detached: true, // A signal to the server's own group is not meant for the sandbox.
       })
       const sandbox = await watchProcess(child, { bridgeFd: 3 })
       return {
         ...sandbox,
         async kill() {
-          try {
-            process.kill(-sandbox.pid, 'SIGKILL')
-          } catch {
-            // The group is gone already.
-          }
+          const isGone = child.exitCode !== null || child.signalCode !== null
+          // Commands run in groups of their own, so the bridge's group alone is not the whole tree.
+          await killTree({ pid: sandbox.pid, isGone }, `ASH_SANDBOX_ID=${spec.id}`)
           await sandbox.kill()
         },
       }

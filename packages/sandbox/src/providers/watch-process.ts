@@ -1,9 +1,14 @@
 import type { ChildProcess } from 'node:child_process'
 import type { Duplex, Readable, Writable } from 'node:stream'
+import { setTimeout as delay } from 'node:timers/promises'
 import { AshError } from '@ash-ai/shared'
 import type { SandboxExit, SandboxProcess } from '../provider.ts'
 
 const STDERR_TAIL_CHARS = 8 * 1024
+/** How long the last words of a dead child are waited for, where something it left behind holds its stderr. */
+const LAST_WORDS_MS = 200
+/** How long a kill waits for the pid of a sandbox's init, which a starting bubblewrap tells within milliseconds. */
+const INIT_PID_MS = 2_000
 
 interface Descriptors {
   bridgeFd: number
@@ -17,9 +22,12 @@ interface Descriptors {
 export async function watchProcess(child: ChildProcess, fds: Descriptors): Promise<SandboxProcess> {
   const stderr = keepTail(child.stderr)
   const exited = new Promise<SandboxExit>((resolve) => {
-    child.once('exit', (code, signal) => resolve({ code, signal, stderr: stderr() }))
+    child.once('exit', async (code, signal) => {
+      await stderr.ended()
+      resolve({ code, signal, stderr: stderr.text() })
+    })
   })
-  const initPid = readInitPid(streamOf(child, fds.statusFd))
+  const init = readInitPid(streamOf(child, fds.statusFd))
   await spawned(child)
   if (fds.input) {
     const input = streamOf(child, fds.input.fd) as Writable | undefined
@@ -32,10 +40,12 @@ export async function watchProcess(child: ChildProcess, fds: Descriptors): Promi
     stream,
     exited,
     async kill() {
+      // An init that a starting bwrap has not let go yet outlives a killed bwrap for ever, so its pid comes first.
+      await Promise.race([init.isKnown, exited, delay(INIT_PID_MS, undefined, { ref: false })])
       if (child.exitCode === null && child.signalCode === null) {
         // Killing init takes its whole pid namespace with it, and bwrap exits only when that is gone. Until
         // then init is not reaped, so its pid cannot mean another process.
-        const pid = initPid()
+        const pid = init.pid()
         if (pid === undefined || !tryKill(pid)) child.kill('SIGKILL')
       }
       await exited
@@ -67,22 +77,37 @@ function spawned(child: ChildProcess): Promise<void> {
   })
 }
 
-function readInitPid(status: Readable | undefined): () => number | undefined {
-  let text = ''
-  status?.on('data', (chunk: Buffer) => {
-    if (text.length < 4096) text += chunk.toString('latin1')
-  })
-  status?.on('error', () => {})
-  return () => {
-    const pid = /"child-pid"\s*:\s*(\d+)/.exec(text)?.[1]
-    return pid === undefined ? undefined : Number(pid)
-  }
+interface InitPid {
+  pid: () => number | undefined
+  /** Settles when the pid is there, or never will be. */
+  isKnown: Promise<void>
 }
 
-function keepTail(stream: Readable | null): () => string {
+function readInitPid(status: Readable | undefined): InitPid {
+  let text = ''
+  const pid = () => {
+    const found = /"child-pid"\s*:\s*(\d+)/.exec(text)?.[1]
+    return found === undefined ? undefined : Number(found)
+  }
+  const isKnown = new Promise<void>((resolve) => {
+    if (!status) return resolve()
+    status.on('data', (chunk: Buffer) => {
+      if (text.length < 4096) text += chunk.toString('latin1')
+      if (pid() !== undefined) resolve()
+    })
+    status.on('close', resolve).on('error', () => {})
+  })
+  return { pid, isKnown }
+}
+
+function keepTail(stream: Readable | null): { text: () => string; ended: () => Promise<unknown> } {
   let tail = ''
   stream?.setEncoding('utf8').on('data', (chunk: string) => {
     tail = (tail + chunk).slice(-STDERR_TAIL_CHARS)
   })
-  return () => tail
+  const closed = stream && new Promise((resolve) => stream.once('close', resolve))
+  return {
+    text: () => tail,
+    ended: () => Promise.race([closed, delay(LAST_WORDS_MS, undefined, { ref: false })]),
+  }
 }

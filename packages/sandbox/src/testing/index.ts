@@ -1,0 +1,2 @@
+export { listDescriptors, listProcesses, listTree, type ProcessInfo } from './processes.ts'
+export { describeSandboxProvider, type ProviderFixture } from './provider-suite.ts'
