@@ -4,7 +4,7 @@ import { type AddressInfo, createServer, type Server } from 'node:net'
 import { hostname } from 'node:os'
 import { join } from 'node:path'
 import type { Owner } from '@ash-ai/sandbox'
-import { listDescriptors, listProcesses } from '@ash-ai/sandbox/testing'
+import { listDescriptors, listProcesses, syscallNumber } from '@ash-ai/sandbox/testing'
 import type { ExecResult } from '@ash-ai/shared'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { nextOwner } from './support/provider-fixture.ts'
@@ -151,6 +151,51 @@ describe.each(SERVERS)('inside a sandbox of a server run by $name', ({ user, own
     await expectRefused('mount -t tmpfs none /tmp')
     await expectRefused('chroot / true')
     await expectRefused('mknod /workspace/disk b 8 0')
+  })
+
+  const EPERM = 1
+  const ENOSYS = 38
+  test('system calls that reach into the kernel are refused', async () => {
+    expect(await output('grep ^Seccomp: /proc/self/status')).toMatch(/2$/)
+    const attempts: [call: string | number, args: number[], error: number][] = [
+      ['mount', [0, 0, 0, 0, 0], EPERM],
+      ['pivot_root', [0, 0], EPERM],
+      ['chroot', [0], EPERM],
+      ['open_tree', [0, 0, 0], ENOSYS],
+      ['fsopen', [0, 0], ENOSYS],
+      ['ptrace', [0, 0, 0, 0], EPERM],
+      ['process_vm_readv', [1, 0, 0, 0, 0, 0], EPERM],
+      ['pidfd_getfd', [0, 0, 0], EPERM],
+      ['keyctl', [0, 0, 0, 0, 0], EPERM],
+      ['add_key', [0, 0, 0, 0, 0], EPERM],
+      ['bpf', [0, 0, 0], ENOSYS],
+      ['perf_event_open', [0, 0, 0, 0, 0], EPERM],
+      ['kexec_load', [0, 0, 0, 0], EPERM],
+      ['init_module', [0, 0, 0], EPERM],
+      ['io_uring_setup', [1, 0], ENOSYS],
+      ['userfaultfd', [0], ENOSYS],
+      ['unshare', [0x10000000], EPERM],
+      ['setns', [0, 0], EPERM],
+      ['clone', [0x10000011, 0, 0, 0, 0], EPERM], // into a user namespace
+      ['clone3', [0, 0], ENOSYS],
+      ['socket', [40, 1, 0], EPERM], // vsock, which network namespaces do not confine
+      ['socket', [17, 3, 0], EPERM], // packet
+      ['socket', [38, 5, 0], EPERM], // alg
+      ['ioctl', [0, 0x5412, 0], EPERM], // TIOCSTI: typing into a terminal
+      ['open_by_handle_at', [0, 0, 0], EPERM],
+      ['clock_settime', [0, 0], EPERM],
+      ['reboot', [0, 0, 0], EPERM],
+      ['swapon', [0, 0], EPERM],
+      [600, [], ENOSYS], // newer than the table
+      [0x40000000 + 39, [], ENOSYS], // the numbers of x32
+    ]
+    const numbers = attempts.map(([call]) => (typeof call === 'number' ? call : syscallNumber(call)))
+    const calls = attempts.map(([, args], index) => `r(${[numbers[index], ...args].join(',')});`).join('')
+    const program = `sub r { my $n = shift; $! = 0; syscall($n, @_); print 0 + $!, "\\n" } ${calls}`
+    const errors = (await lines(`perl -e '${program}'`)).map(Number)
+    expect(attempts.map(([call], index) => [call, errors[index]])).toEqual(
+      attempts.map(([call, , error]) => [call, error]),
+    )
   })
 
   test('the kernel’s own settings cannot be written', async () => {

@@ -3,9 +3,9 @@ import {
   AshError,
   type BridgeCommand,
   type BridgeEvent,
+  bridgeError,
   decodeEvent,
   encodeLine,
-  isErrorCode,
   LineSplitter,
   MAX_LINE_BYTES,
   MAX_OUTSTANDING_COMMANDS,
@@ -16,7 +16,6 @@ import {
 const HIGH_WATER_CHARS = 4 * 1024 * 1024
 const PING_INTERVAL_MS = 5_000
 const PONG_TIMEOUT_MS = 30_000
-const MAX_ERROR_CHARS = 4_000
 
 type CommandInput = BridgeCommand extends infer Command
   ? Command extends unknown
@@ -126,10 +125,7 @@ export class BridgeClient {
   async call(command: CommandInput): Promise<unknown> {
     for await (const event of this.request(command)) {
       if (event.ev === 'result') return event.data
-      if (event.ev === 'error') {
-        const code = isErrorCode(event.code) ? event.code : 'agent_failed'
-        throw new AshError(code, event.error.slice(0, MAX_ERROR_CHARS))
-      }
+      if (event.ev === 'error') throw bridgeError(event)
     }
     return undefined
   }

@@ -47,6 +47,7 @@ export { AshError, ERRORS, type ErrorCode, type ErrorDetail, isAshError, isError
 export {
   type BridgeCommand,
   type BridgeEvent,
+  bridgeError,
   decodeCommand,
   decodeEvent,
   type ExecResult,

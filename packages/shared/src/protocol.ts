@@ -1,4 +1,7 @@
 import { MAX_LINE_BYTES } from './constants.ts'
+import { AshError, type ErrorCode } from './errors.ts'
+
+const MAX_ERROR_CHARS = 4_000
 
 /**
  * The bridge protocol: one JSON object per line, commands towards the sandbox, events back. Every command has
@@ -62,6 +65,20 @@ export interface ExecResult {
   stderr: string
   truncated: boolean
   timedOut: boolean
+}
+
+/** What may go wrong inside a sandbox. A bridge is hostile: no other code of the error table is believed from it. */
+const BRIDGE_ERROR_CODES = [
+  'agent_crashed',
+  'agent_failed',
+  'model_api_error',
+  'turn_in_progress',
+] as const satisfies ErrorCode[]
+
+/** An `error` event as the error it stands for. */
+export function bridgeError({ code, error }: Extract<BridgeEvent, { ev: 'error' }>): AshError {
+  const known = BRIDGE_ERROR_CODES.find((candidate) => candidate === code)
+  return new AshError(known ?? 'agent_failed', error.slice(0, MAX_ERROR_CHARS))
 }
 
 /** The command id of SDK messages that come between turns. */

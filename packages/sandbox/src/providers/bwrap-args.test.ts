@@ -46,6 +46,7 @@ const ARITY: Record<string, number> = {
   '--dev': 1,
   '--remount-ro': 1,
   '--json-status-fd': 1,
+  '--seccomp': 1,
   '--chdir': 1,
   '--setenv': 2,
   '--symlink': 2,
@@ -73,7 +74,7 @@ const hosts = [
   { name: 'a split /usr', host: SPLIT },
 ]
 const optionsOn = (host: Parameters<typeof bwrapArgs>[1], spec = SPEC) =>
-  parse(bwrapArgs(spec, host, { status: 5 }))
+  parse(bwrapArgs(spec, host, { status: 5, seccomp: 6 }))
 const named = (options: Option[], ...names: string[]) => options.filter(([name]) => names.includes(name))
 
 test.each(hosts)('on $name only workspace and home are bound writable', ({ host }) => {
@@ -180,7 +181,7 @@ test('the environment is cleared and then exactly the one given', () => {
 test('nothing from the environment of the server is in the arguments', () => {
   process.env.ASH_TEST_SECRET = 'secret-of-the-host'
   try {
-    const args = bwrapArgs(SPEC, MERGED, { status: 5 })
+    const args = bwrapArgs(SPEC, MERGED, { status: 5, seccomp: 6 })
     expect(args.join('\0')).not.toContain('secret-of-the-host')
     expect(args.join('\0')).not.toContain('ASH_TEST_SECRET')
   } finally {

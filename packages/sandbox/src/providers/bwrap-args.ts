@@ -32,11 +32,16 @@ export interface BwrapHost {
  * Sandbox → arguments of bubblewrap. This list is the isolation policy: what is not named here does not exist
  * inside. They travel by descriptor, because PID 1's command line can be read inside.
  */
-export function bwrapArgs(spec: SandboxSpec, host: BwrapHost, fds: { status: number }): string[] {
+export function bwrapArgs(
+  spec: SandboxSpec,
+  host: BwrapHost,
+  fds: { status: number; seccomp: number },
+): string[] {
   return [
     ...namespaces(),
     ...environment(spec.env),
     ...rootFileSystem(spec, host),
+    ...['--seccomp', String(fds.seccomp)],
     ...['--json-status-fd', String(fds.status)],
     ...['--chdir', SANDBOX_PATHS.workspace],
   ]

@@ -5,6 +5,8 @@ import { promisify } from 'node:util'
 import { AshError } from '@ash-ai/shared'
 import type { SandboxProcess, SandboxProvider, SandboxSpec } from '../provider.ts'
 import { sandboxEnv } from '../sandbox-env.ts'
+import { ARCHITECTURES, compileFilter } from '../seccomp/compile.ts'
+import { POLICY } from '../seccomp/policy.ts'
 import { type BwrapHost, bwrapArgs } from './bwrap-args.ts'
 import { SANDBOX_PATHS } from './bwrap-paths.ts'
 import { watchProcess } from './watch-process.ts'
@@ -14,6 +16,7 @@ const OLDEST_VERSION = [0, 8]
 const BRIDGE_FD = 3
 const ARGS_FD = 4
 const STATUS_FD = 5
+const SECCOMP_FD = 6
 
 /** Sandboxes under bubblewrap: all namespaces, a private root, no network, a host user of its own when root. */
 export function createBwrapProvider(options: { bwrap?: string } = {}): SandboxProvider {
@@ -33,22 +36,36 @@ export function createBwrapProvider(options: { bwrap?: string } = {}): SandboxPr
 function startBwrap(bwrap: string, spec: SandboxSpec, host: BwrapHost): Promise<SandboxProcess> {
   assertOwnUser(spec)
   const env = sandboxEnv(SANDBOX_PATHS, spec.id, spec.env)
-  const args = bwrapArgs({ ...spec, env }, host, { status: STATUS_FD })
+  const args = bwrapArgs({ ...spec, env }, host, { status: STATUS_FD, seccomp: SECCOMP_FD })
   const shields = openShields()
   // An empty environment and arguments by descriptor: PID 1 inside is bwrap itself, and its /proc entries are
   // readable there.
   const child = spawn(bwrap, ['--args', String(ARGS_FD), '--', SANDBOX_PATHS.node, SANDBOX_PATHS.bridge], {
     env: {},
     cwd: '/',
-    stdio: shields.over(['ignore', 'ignore', 'pipe', 'pipe', 'pipe', 'pipe']),
+    stdio: shields.over(['ignore', 'ignore', 'pipe', 'pipe', 'pipe', 'pipe', 'pipe']),
     ...(spec.owner && { uid: spec.owner.uid, gid: spec.owner.gid }),
   })
   shields.close()
   return watchProcess(child, {
     bridgeFd: BRIDGE_FD,
     statusFd: STATUS_FD,
-    input: { fd: ARGS_FD, bytes: `${args.join('\0')}\0` },
+    inputs: { [ARGS_FD]: `${args.join('\0')}\0`, [SECCOMP_FD]: seccompFilter() },
   })
+}
+
+let filter: Buffer | undefined
+
+function seccompFilter(): Buffer {
+  const architecture = ARCHITECTURES[process.arch]
+  if (!architecture) {
+    throw new AshError(
+      'provider_unavailable',
+      `There is no system call filter for ${process.arch}: x64 or arm64 is needed.`,
+    )
+  }
+  filter ??= compileFilter(POLICY, architecture)
+  return filter
 }
 
 /** As host root without another user, the sandbox's user would be root outside. */
@@ -127,6 +144,7 @@ async function checkBwrap(bwrap: string): Promise<void> {
       `${stdout.trim()} is too old: 0.8 or newer is needed. ${install}`,
     )
   }
+  seccompFilter()
   await tryNamespaces(bwrap)
 }
 

@@ -14,8 +14,8 @@ interface Descriptors {
   bridgeFd: number
   /** Where bubblewrap reports the pid of the sandbox's init. */
   statusFd?: number
-  /** Bytes the child reads from a descriptor before anything else. */
-  input?: { fd: number; bytes: string }
+  /** Descriptor → bytes the child reads from it before anything else. */
+  inputs?: Record<number, string | Buffer>
 }
 
 /** Turns a spawned child into a SandboxProcess: exit, stderr tail, and a kill that waits for the whole tree. */
@@ -29,10 +29,10 @@ export async function watchProcess(child: ChildProcess, fds: Descriptors): Promi
   })
   const init = readInitPid(streamOf(child, fds.statusFd))
   await spawned(child)
-  if (fds.input) {
-    const input = streamOf(child, fds.input.fd) as Writable | undefined
+  for (const [fd, bytes] of Object.entries(fds.inputs ?? {})) {
+    const input = streamOf(child, Number(fd)) as Writable | undefined
     input?.on('error', () => {}) // A child that died early says so by its exit.
-    input?.end(fds.input.bytes)
+    input?.end(bytes)
   }
   const stream = streamOf(child, fds.bridgeFd) as Duplex
   return {

@@ -2,12 +2,11 @@ import { randomUUID } from 'node:crypto'
 import {
   type AgentOptions,
   AshError,
-  type BridgeEvent,
+  bridgeError,
   type DoneEventData,
   ERRORS,
   type ErrorEventData,
   isAshError,
-  isErrorCode,
   type MessageEvent,
   type MessageSend,
 } from '@ash-ai/shared'
@@ -173,10 +172,6 @@ function pickDone({
     ...(usage !== undefined && { usage }),
     ...(reopened !== undefined && { reopened }),
   }
-}
-
-function bridgeError(event: Extract<BridgeEvent, { ev: 'error' }>): AshError {
-  return new AshError(isErrorCode(event.code) ? event.code : 'agent_failed', event.error.slice(0, 4_000))
 }
 
 function turnError(turnId: string, error: unknown): ErrorEventData {
