@@ -54,6 +54,7 @@ export class BridgeClient {
   readonly #commands = new Map<string, Inbox>()
   readonly #unsolicited = new Inbox()
   readonly #watchdog: NodeJS.Timeout
+  readonly #explainEnd: () => Promise<AshError>
   #isReady: () => void = () => {}
   #isClosed: (error: AshError) => void = () => {}
   #failure: AshError | undefined
@@ -61,8 +62,10 @@ export class BridgeClient {
   #queuedChars = 0
   #lastHeardMs = Date.now()
 
-  constructor(stream: Duplex) {
+  /** `explainEnd` says why the other side went away, once that is known. */
+  constructor(stream: Duplex, explainEnd: () => Promise<AshError> = async () => sandboxDied()) {
     this.#stream = stream
+    this.#explainEnd = explainEnd
     this.ready = new Promise((resolve) => {
       this.#isReady = resolve
     })
@@ -151,8 +154,16 @@ export class BridgeClient {
         this.close(new AshError('bridge_protocol_error', `The sandbox broke the protocol: ${error.message}`))
       }
     })
-    const died = () => this.close(new AshError('sandbox_died', 'The sandbox ended unexpectedly'))
-    this.#stream.on('end', died).on('close', died).on('error', died)
+    let hasEnded = false
+    const ended = () => {
+      if (hasEnded || this.#failure) return
+      hasEnded = true
+      this.#explainEnd().then(
+        (reason) => this.close(reason),
+        () => this.close(sandboxDied()),
+      )
+    }
+    this.#stream.on('end', ended).on('close', ended).on('error', ended)
   }
 
   #receive(event: BridgeEvent, chars: number): void {
@@ -201,3 +212,5 @@ function encodeCommand(command: BridgeCommand): string {
 function isTerminal(event: BridgeEvent): boolean {
   return event.ev === 'done' || event.ev === 'error' || event.ev === 'result' || event.ev === 'pong'
 }
+
+const sandboxDied = () => new AshError('sandbox_died', 'The sandbox ended unexpectedly')

@@ -1,4 +1,7 @@
 export { BridgeClient } from './bridge-client.ts'
+export { chooseLimits } from './limits/choose-limits.ts'
+export type { LimitBackend, LimitGroup } from './limits/limit-backend.ts'
+export { DEFAULT_LIMITS, type ResourceLimits } from './limits/resource-limits.ts'
 export { type Sandbox, SandboxManager, type SandboxRequest } from './manager.ts'
 export type { ModelUpstream } from './network/model-proxy.ts'
 export { SandboxPool } from './pool.ts'

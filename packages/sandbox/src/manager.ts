@@ -1,20 +1,27 @@
 import { randomBytes } from 'node:crypto'
 import { chmod, mkdir, rm } from 'node:fs/promises'
 import { join } from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
 import { AshError, type SessionSetup } from '@ash-ai/shared'
 import { BridgeClient } from './bridge-client.ts'
+import type { ResourceLimits } from './limits/resource-limits.ts'
+import { type LimitHit, LimitWatch } from './limits/watch-limits.ts'
 import { type ModelProxy, type ModelUpstream, startModelProxy } from './network/model-proxy.ts'
 import type { Owner, SandboxExit, SandboxProcess, SandboxProvider } from './provider.ts'
 import type { Runtime } from './runtime.ts'
 import { createSessionDirs, type SessionDirs } from './session-dirs.ts'
 
 const READY_TIMEOUT_MS = 20_000
+const EXIT_TIMEOUT_MS = 2_000
 
 export interface SandboxRequest {
   sandboxId: string
   dirs: SessionDirs
   agentDir: string
   owner: Owner | undefined
+  limits: ResourceLimits
+  /** Hears of limits that were met; the sandbox may still be alive. */
+  onLimit?: (hit: LimitHit) => void
   setup: Omit<SessionSetup, 'modelToken'>
 }
 
@@ -23,6 +30,8 @@ export interface Sandbox {
   id: string
   bridge: BridgeClient
   exited: Promise<SandboxExit>
+  /** Whether the kernel has just killed something inside for memory. */
+  hasJustKilled(): Promise<boolean>
   stop(): Promise<void>
 }
 
@@ -52,11 +61,12 @@ export class SandboxManager {
     try {
       await createSessionDirs(request.dirs, request.agentDir, request.owner)
       proxy = await this.#startProxy(request, modelToken)
-      process = await this.#startProcess(request)
-      const bridge = new BridgeClient(process.stream)
-      await becomesReady(bridge, process)
+      const started = await this.#startProcess(request)
+      process = started
+      const bridge = new BridgeClient(started.stream, () => explainEnd(started, request))
+      await becomesReady(bridge, started)
       await bridge.call({ cmd: 'configure', session: { ...request.setup, modelToken } })
-      return liveSandbox(request, process, bridge, proxy)
+      return liveSandbox(request, started, bridge, proxy)
     } catch (error) {
       await process?.kill()
       await closeProxy(proxy, request)
@@ -76,7 +86,7 @@ export class SandboxManager {
     })
   }
 
-  #startProcess({ sandboxId, dirs, agentDir, owner }: SandboxRequest): Promise<SandboxProcess> {
+  #startProcess({ sandboxId, dirs, agentDir, owner, limits }: SandboxRequest): Promise<SandboxProcess> {
     return this.provider.start({
       id: sandboxId,
       runtime: this.#options.runtime,
@@ -85,6 +95,7 @@ export class SandboxManager {
       homeDir: dirs.home,
       modelSocket: modelSocket(dirs),
       owner,
+      limits,
       env: this.#options.env,
     })
   }
@@ -96,7 +107,9 @@ function liveSandbox(
   bridge: BridgeClient,
   proxy: ModelProxy,
 ): Sandbox {
+  const watch = new LimitWatch(process, request.limits, request.onLimit)
   const stop = async () => {
+    watch.stop()
     bridge.close(new AshError('sandbox_died', 'The sandbox was stopped'))
     await process.kill()
     await closeProxy(proxy, request)
@@ -108,7 +121,25 @@ function liveSandbox(
   }
   // Broken protocol, silence or death: a sandbox without its bridge is of no use to anybody.
   void bridge.closed.then(stopOnce)
-  return { id: request.sandboxId, bridge, exited: process.exited, stop: stopOnce }
+  return {
+    id: request.sandboxId,
+    bridge,
+    exited: process.exited,
+    hasJustKilled: () => watch.hasJustKilled(),
+    stop: stopOnce,
+  }
+}
+
+/** A sandbox whose bridge is gone is as good as dead; what killed it is known when it is. */
+async function explainEnd(process: SandboxProcess, { limits }: SandboxRequest): Promise<AshError> {
+  const exit = await Promise.race([process.exited, delay(EXIT_TIMEOUT_MS, undefined, { ref: false })])
+  if (exit && exit.usage.oomKills > 0) {
+    return new AshError(
+      'oom_killed',
+      `The sandbox used more than its ${limits.memoryMb} MB of memory and was killed`,
+    )
+  }
+  return new AshError('sandbox_died', 'The sandbox ended unexpectedly')
 }
 
 async function becomesReady(bridge: BridgeClient, process: SandboxProcess): Promise<void> {

@@ -1,4 +1,6 @@
 import type { Duplex } from 'node:stream'
+import type { ResourceUsage } from './limits/limit-backend.ts'
+import type { EnforcementReport, ResourceLimits } from './limits/resource-limits.ts'
 import type { Runtime } from './runtime.ts'
 
 /** What any way of running a sandbox promises. `testing/provider-suite.ts` holds each one to it. */
@@ -6,6 +8,8 @@ export interface SandboxProvider {
   readonly name: string
   /** What stands between the work inside and the host. */
   readonly isolation: 'bwrap' | 'none'
+  /** What holds the limits here, and how well. */
+  readonly limits: { backend: string; enforcement: EnforcementReport }
   /** Throws `provider_unavailable`, saying what is missing and how to get it, where it cannot isolate here. */
   check(): Promise<void>
   /** Starts a bridge inside. Throws `sandbox_start_failed` and leaves nothing behind where it cannot. */
@@ -24,6 +28,7 @@ export interface SandboxSpec {
   modelSocket: string
   /** Host user that owns workspace and home; undefined where the server cannot switch users. */
   owner: Owner | undefined
+  limits: ResourceLimits
   env: Record<string, string>
 }
 
@@ -37,6 +42,7 @@ export interface SandboxProcess {
   pid: number
   stream: Duplex
   exited: Promise<SandboxExit>
+  usage(): Promise<ResourceUsage>
   /** Kills everything inside; resolves when it is gone. Safe to call again. */
   kill(): Promise<void>
 }
@@ -46,4 +52,6 @@ export interface SandboxExit {
   signal: NodeJS.Signals | null
   /** The last few kilobytes of what the bridge wrote to stderr. */
   stderr: string
+  /** As it was at the end. */
+  usage: ResourceUsage
 }

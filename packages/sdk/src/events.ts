@@ -16,7 +16,7 @@ export type SessionEvent =
   | { type: 'message'; id: string; message: SdkMessage }
   | ({ type: 'done'; id: string } & DoneEventData)
   | ({ type: 'error'; id: string } & ErrorEventData)
-  | { type: 'status' | 'log'; id: string; data: Record<string, unknown> }
+  | { type: 'status' | 'log' | 'limit'; id: string; data: Record<string, unknown> }
   /** Of a kind newer than this client. */
   | { type: 'unknown'; id: string; event: string; data: unknown }
 
@@ -35,6 +35,7 @@ export function toEvent(frame: SSEFrame): SessionEvent {
       return { type: event, id, ...withText<ErrorEventData>(data, event, 'code') }
     case 'status':
     case 'log':
+    case 'limit':
       return { type: event, id, data: withText<Record<string, unknown>>(data, event) }
     default:
       return { type: 'unknown', id, event, data }

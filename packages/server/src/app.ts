@@ -46,6 +46,7 @@ export async function buildApp({
       database: databaseKind,
       provider: provider.name,
       isolation: provider.isolation,
+      limits: provider.limits,
       model: config.model.kind,
       sandboxes: { live: pool.live, max: pool.max },
     }),

@@ -1,6 +1,7 @@
 import { homedir } from 'node:os'
 import { join, resolve } from 'node:path'
-import { DEFAULT_HOST, DEFAULT_PORT } from '@ash-ai/shared'
+import { DEFAULT_LIMITS } from '@ash-ai/sandbox'
+import { DEFAULT_HOST, DEFAULT_PORT, type Limits } from '@ash-ai/shared'
 import { z } from 'zod'
 
 /** Everything the server lets its environment decide. Read once, at start. */
@@ -13,6 +14,8 @@ export interface Config {
   readonly sqliteSync: 'normal' | 'full'
   readonly provider: 'bwrap' | 'process'
   readonly maxSandboxes: number
+  /** For a sandbox that asks for nothing else, and the most it can ask for. */
+  readonly limits: Limits
   /** Host uids that sandboxes run under; each session has one of its own. */
   readonly sandboxUids: { readonly base: number; readonly count: number }
   readonly runtimeDir: string
@@ -100,6 +103,11 @@ const Variables = z.object({
   ASH_SQLITE_SYNC: oneOf(['normal', 'full']).default('normal'),
   ASH_PROVIDER: oneOf(['bwrap', 'process']).default('bwrap'),
   ASH_MAX_SANDBOXES: integer(1, 100_000).default(100),
+  ASH_SANDBOX_MEMORY_MB: integer(128, 1_048_576).default(DEFAULT_LIMITS.memoryMb),
+  ASH_SANDBOX_CPUS: integer(1, 1024).default(DEFAULT_LIMITS.cpus),
+  ASH_SANDBOX_PROCESSES: integer(32, 1_000_000).default(DEFAULT_LIMITS.processes),
+  ASH_SANDBOX_OPEN_FILES: integer(64, 1_000_000).default(DEFAULT_LIMITS.openFiles),
+  ASH_SANDBOX_FILE_SIZE_MB: integer(1, 1_048_576).default(DEFAULT_LIMITS.fileSizeMb),
   ASH_SANDBOX_UID_BASE: integer(1, MAX_UID).default(200_000),
   ASH_SANDBOX_UID_COUNT: integer(1, MAX_UID).default(65_536),
   ASH_RUNTIME_DIR: z.string().optional(),
@@ -130,6 +138,13 @@ function toConfig(variables: Variables, host: HostFacts): Config {
     sqliteSync: variables.ASH_SQLITE_SYNC,
     provider: variables.ASH_PROVIDER,
     maxSandboxes: variables.ASH_MAX_SANDBOXES,
+    limits: {
+      memoryMb: variables.ASH_SANDBOX_MEMORY_MB,
+      cpus: variables.ASH_SANDBOX_CPUS,
+      processes: variables.ASH_SANDBOX_PROCESSES,
+      openFiles: variables.ASH_SANDBOX_OPEN_FILES,
+      fileSizeMb: variables.ASH_SANDBOX_FILE_SIZE_MB,
+    },
     sandboxUids: uidRange(variables.ASH_SANDBOX_UID_BASE, variables.ASH_SANDBOX_UID_COUNT),
     runtimeDir: resolve(variables.ASH_RUNTIME_DIR ?? join(dataDir, 'runtime')),
     ...present('bridgeEntry', variables.ASH_BRIDGE_ENTRY && resolve(variables.ASH_BRIDGE_ENTRY)),

@@ -2,6 +2,7 @@ import type { AddressInfo } from 'node:net'
 import { offlineScript, startMessagesApi } from '@ash-ai/offline-model'
 import {
   assertReachable,
+  chooseLimits,
   createProvider,
   type ModelUpstream,
   SandboxManager,
@@ -51,7 +52,10 @@ async function start(config: Config, log: FastifyBaseLogger, closers: (() => unk
   const { db, kind, close: closeDb } = await openDb(config)
   closers.push(closeDb)
   const upstream = await connectModel(config, closers)
-  const provider = createProvider(config.provider)
+  const limits = await chooseLimits(`ash-${dataDir.hostId.slice(0, 8)}`, isRoot)
+  await limits.removeLeftovers()
+  closers.push(() => limits.close())
+  const provider = createProvider(config.provider, limits)
   const runtime = await stageRuntime(config.runtimeDir, locateRuntime(config.bridgeEntry))
   const manager = new SandboxManager({
     provider,
@@ -75,6 +79,7 @@ async function start(config: Config, log: FastifyBaseLogger, closers: (() => unk
     assertSandboxing: sandboxingCheck(provider, [config.dataDir, runtime.dir]),
     sandboxUids: canSwitchUsers(provider) ? config.sandboxUids : undefined,
     turnTimeoutMs: config.turnTimeoutMs,
+    limits: config.limits,
     log,
     metrics: createSessionMetrics(metrics.registry, pool),
     logs: new EventLogs(db),
@@ -126,8 +131,8 @@ async function connectModel({ model }: Config, closers: (() => unknown)[]): Prom
 }
 
 /** A host user for each sandbox, which only root can give. */
-const canSwitchUsers = (provider: SandboxProvider) =>
-  provider.isolation !== 'none' && process.getuid?.() === 0
+const isRoot = process.getuid?.() === 0
+const canSwitchUsers = (provider: SandboxProvider) => provider.isolation !== 'none' && isRoot
 
 /** Asked before each start of a sandbox, until this machine has once been found fit. */
 function sandboxingCheck(provider: SandboxProvider, folders: string[]): () => Promise<void> {

@@ -78,6 +78,12 @@ export const ERRORS = {
     retryable: true,
     summary: 'The sandbox ended unexpectedly. The session resumes with the next message.',
   },
+  oom_killed: {
+    status: 502,
+    retryable: true,
+    summary:
+      'The sandbox used more memory than its limit and was killed. The session resumes with the next message.',
+  },
   bridge_protocol_error: {
     status: 502,
     retryable: true,

@@ -17,12 +17,14 @@ export {
   type ErrorEventData,
   EVENT_TYPES,
   type EventType,
+  type LimitEventData,
   LogEntry,
   MessageList,
   MessageSend,
   type TurnEventData,
 } from './api/message-schemas.ts'
 export { Health, Ready } from './api/platform-schemas.ts'
+export { AgentConfig, Limits, sdkOptions } from './api/sandbox-settings.ts'
 export { Session, SessionCreate, SessionList } from './api/session-schemas.ts'
 export {
   DEFAULT_EXEC_TIMEOUT_MS,

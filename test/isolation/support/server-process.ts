@@ -2,6 +2,7 @@
 import { join } from 'node:path'
 import {
   createProvider,
+  DEFAULT_LIMITS,
   type Owner,
   type Runtime,
   type RuntimeSource,
@@ -72,6 +73,7 @@ async function start(name: string, owner: Owner | undefined): Promise<StartReply
     dirs: sessionDirs(setup.dataDir, name),
     agentDir: setup.agentDir,
     owner,
+    limits: DEFAULT_LIMITS,
     setup: { sessionId: name, env: {} },
   })
   sandboxes.set(name, sandbox)

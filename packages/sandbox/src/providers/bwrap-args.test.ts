@@ -1,4 +1,5 @@
 import { expect, test } from 'vitest'
+import { DEFAULT_LIMITS } from '../limits/resource-limits.ts'
 import type { SandboxSpec } from '../provider.ts'
 import { bwrapArgs } from './bwrap-args.ts'
 import { SANDBOX_PATHS } from './bwrap-paths.ts'
@@ -17,6 +18,7 @@ const SPEC: SandboxSpec = {
   homeDir: '/srv/ash/sandboxes/1/home',
   modelSocket: '/srv/ash/sandboxes/1/run/model.sock',
   owner: { uid: 200_000, gid: 200_000 },
+  limits: DEFAULT_LIMITS,
   env: { PATH: '/usr/bin', LANG: 'C.UTF-8', ODD: '--bind / /host' },
 }
 const MERGED = { usrLinks: { bin: 'link', sbin: 'link', lib: 'link', lib64: 'link' } } as const
@@ -47,6 +49,7 @@ const ARITY: Record<string, number> = {
   '--remount-ro': 1,
   '--json-status-fd': 1,
   '--seccomp': 1,
+  '--block-fd': 1,
   '--chdir': 1,
   '--setenv': 2,
   '--symlink': 2,
@@ -74,7 +77,7 @@ const hosts = [
   { name: 'a split /usr', host: SPLIT },
 ]
 const optionsOn = (host: Parameters<typeof bwrapArgs>[1], spec = SPEC) =>
-  parse(bwrapArgs(spec, host, { status: 5, seccomp: 6 }))
+  parse(bwrapArgs(spec, host, { status: 5, seccomp: 6, block: 7 }))
 const named = (options: Option[], ...names: string[]) => options.filter(([name]) => names.includes(name))
 
 test.each(hosts)('on $name only workspace and home are bound writable', ({ host }) => {
@@ -181,7 +184,7 @@ test('the environment is cleared and then exactly the one given', () => {
 test('nothing from the environment of the server is in the arguments', () => {
   process.env.ASH_TEST_SECRET = 'secret-of-the-host'
   try {
-    const args = bwrapArgs(SPEC, MERGED, { status: 5, seccomp: 6 })
+    const args = bwrapArgs(SPEC, MERGED, { status: 5, seccomp: 6, block: 7 })
     expect(args.join('\0')).not.toContain('secret-of-the-host')
     expect(args.join('\0')).not.toContain('ASH_TEST_SECRET')
   } finally {

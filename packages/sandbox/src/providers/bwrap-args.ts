@@ -35,13 +35,15 @@ export interface BwrapHost {
 export function bwrapArgs(
   spec: SandboxSpec,
   host: BwrapHost,
-  fds: { status: number; seccomp: number },
+  fds: { status: number; seccomp: number; block: number },
 ): string[] {
   return [
     ...namespaces(),
     ...environment(spec.env),
     ...rootFileSystem(spec, host),
     ...['--seccomp', String(fds.seccomp)],
+    // Nothing runs before it is in its control group.
+    ...['--block-fd', String(fds.block)],
     ...['--json-status-fd', String(fds.status)],
     ...['--chdir', SANDBOX_PATHS.workspace],
   ]

@@ -3,6 +3,8 @@ import { closeSync, openSync, readdirSync, readFileSync } from 'node:fs'
 import { lstat } from 'node:fs/promises'
 import { promisify } from 'node:util'
 import { AshError } from '@ash-ai/shared'
+import type { LimitBackend, LimitGroup } from '../limits/limit-backend.ts'
+import { prlimitArgs } from '../limits/rlimit.ts'
 import type { SandboxProcess, SandboxProvider, SandboxSpec } from '../provider.ts'
 import { sandboxEnv } from '../sandbox-env.ts'
 import { ARCHITECTURES, compileFilter } from '../seccomp/compile.ts'
@@ -17,41 +19,54 @@ const BRIDGE_FD = 3
 const ARGS_FD = 4
 const STATUS_FD = 5
 const SECCOMP_FD = 6
+const BLOCK_FD = 7
+/** Sets the limits of single processes, then becomes bwrap. */
+const PRLIMIT = '/usr/bin/prlimit'
 
 /** Sandboxes under bubblewrap: all namespaces, a private root, no network, a host user of its own when root. */
-export function createBwrapProvider(options: { bwrap?: string } = {}): SandboxProvider {
-  const bwrap = options.bwrap ?? '/usr/bin/bwrap'
+export function createBwrapProvider(backend: LimitBackend, bwrap = '/usr/bin/bwrap'): SandboxProvider {
   let host: Promise<BwrapHost> | undefined
   return {
     name: 'bwrap',
     isolation: 'bwrap',
+    limits: { backend: backend.name, enforcement: backend.enforcement },
     check: () => checkBwrap(bwrap),
     async start(spec) {
       host ??= describeHost()
-      return startBwrap(bwrap, spec, await host)
+      const group = await backend.create(spec.id, spec.limits)
+      return startBwrap(bwrap, spec, await host, group, backend).catch(async (error: unknown) => {
+        await group.kill()
+        await group.remove()
+        throw error
+      })
     },
   }
 }
 
-function startBwrap(bwrap: string, spec: SandboxSpec, host: BwrapHost): Promise<SandboxProcess> {
+async function startBwrap(
+  bwrap: string,
+  spec: SandboxSpec,
+  host: BwrapHost,
+  group: LimitGroup,
+  backend: LimitBackend,
+): Promise<SandboxProcess> {
   assertOwnUser(spec)
   const env = sandboxEnv(SANDBOX_PATHS, spec.id, spec.env)
-  const args = bwrapArgs({ ...spec, env }, host, { status: STATUS_FD, seccomp: SECCOMP_FD })
+  const args = bwrapArgs({ ...spec, env }, host, { status: STATUS_FD, seccomp: SECCOMP_FD, block: BLOCK_FD })
   const shields = openShields()
   // An empty environment and arguments by descriptor: PID 1 inside is bwrap itself, and its /proc entries are
   // readable there.
-  const child = spawn(bwrap, ['--args', String(ARGS_FD), '--', SANDBOX_PATHS.node, SANDBOX_PATHS.bridge], {
+  const rlimits = prlimitArgs(spec.limits, backend.name === 'rlimit' && spec.owner !== undefined)
+  const command = [bwrap, '--args', String(ARGS_FD), '--', SANDBOX_PATHS.node, SANDBOX_PATHS.bridge]
+  const child = spawn(PRLIMIT, [...rlimits, ...command], {
     env: {},
     cwd: '/',
-    stdio: shields.over(['ignore', 'ignore', 'pipe', 'pipe', 'pipe', 'pipe', 'pipe']),
+    stdio: shields.over(['ignore', 'ignore', 'pipe', 'pipe', 'pipe', 'pipe', 'pipe', 'pipe']),
     ...(spec.owner && { uid: spec.owner.uid, gid: spec.owner.gid }),
   })
   shields.close()
-  return watchProcess(child, {
-    bridgeFd: BRIDGE_FD,
-    statusFd: STATUS_FD,
-    inputs: { [ARGS_FD]: `${args.join('\0')}\0`, [SECCOMP_FD]: seccompFilter() },
-  })
+  const inputs = { [ARGS_FD]: `${args.join('\0')}\0`, [SECCOMP_FD]: seccompFilter() }
+  return watchProcess(child, { bridgeFd: BRIDGE_FD, statusFd: STATUS_FD, blockFd: BLOCK_FD, inputs }, group)
 }
 
 let filter: Buffer | undefined

@@ -1,3 +1,5 @@
+import type { LimitBackend } from '../limits/limit-backend.ts'
+import { createRlimitBackend } from '../limits/rlimit.ts'
 import type { SandboxProvider } from '../provider.ts'
 import { createBwrapProvider } from './bwrap.ts'
 import { createProcessProvider } from './process.ts'
@@ -6,6 +8,9 @@ export const PROVIDER_NAMES = ['bwrap', 'process'] as const
 export type ProviderName = (typeof PROVIDER_NAMES)[number]
 
 /** The only switch over provider names. There is no automatic choice: less isolation is never a fallback. */
-export function createProvider(name: ProviderName): SandboxProvider {
-  return name === 'bwrap' ? createBwrapProvider() : createProcessProvider()
+export function createProvider(
+  name: ProviderName,
+  limits: LimitBackend = createRlimitBackend(false),
+): SandboxProvider {
+  return name === 'bwrap' ? createBwrapProvider(limits) : createProcessProvider()
 }

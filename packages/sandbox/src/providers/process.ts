@@ -1,6 +1,8 @@
 import { spawn } from 'node:child_process'
 import { tmpdir } from 'node:os'
 import { dirname } from 'node:path'
+import { NOTHING_ENFORCED } from '../limits/resource-limits.ts'
+import { NO_GROUP } from '../limits/rlimit.ts'
 import type { SandboxProvider } from '../provider.ts'
 import { sandboxEnv } from '../sandbox-env.ts'
 import { killTree } from './kill-tree.ts'
@@ -14,6 +16,7 @@ export function createProcessProvider(): SandboxProvider {
   return {
     name: 'process',
     isolation: 'none',
+    limits: { backend: 'none', enforcement: NOTHING_ENFORCED },
     async check() {},
     async start(spec) {
       const paths = {
@@ -32,7 +35,7 @@ export function createProcessProvider(): SandboxProvider {
         stdio: ['ignore', 'ignore', 'pipe', 'pipe'],
         detached: true, // A signal to the server's own group is not meant for the sandbox.
       })
-      const sandbox = await watchProcess(child, { bridgeFd: 3 })
+      const sandbox = await watchProcess(child, { bridgeFd: 3 }, NO_GROUP)
       return {
         ...sandbox,
         async kill() {

@@ -2,6 +2,7 @@ import type { ChildProcess } from 'node:child_process'
 import type { Duplex, Readable, Writable } from 'node:stream'
 import { setTimeout as delay } from 'node:timers/promises'
 import { AshError } from '@ash-ai/shared'
+import type { LimitGroup } from '../limits/limit-backend.ts'
 import type { SandboxExit, SandboxProcess } from '../provider.ts'
 
 const STDERR_TAIL_CHARS = 8 * 1024
@@ -16,15 +17,27 @@ interface Descriptors {
   statusFd?: number
   /** Descriptor → bytes the child reads from it before anything else. */
   inputs?: Record<number, string | Buffer>
+  /** What the child waits for before it runs anything. */
+  blockFd?: number
 }
 
-/** Turns a spawned child into a SandboxProcess: exit, stderr tail, and a kill that waits for the whole tree. */
-export async function watchProcess(child: ChildProcess, fds: Descriptors): Promise<SandboxProcess> {
+/**
+ * Turns a spawned child into a SandboxProcess: under its limits before it runs, with its exit, stderr tail, and a
+ * kill that waits for the whole tree. The limits go with it.
+ */
+export async function watchProcess(
+  child: ChildProcess,
+  fds: Descriptors,
+  group: LimitGroup,
+): Promise<SandboxProcess> {
   const stderr = keepTail(child.stderr)
   const exited = new Promise<SandboxExit>((resolve) => {
     child.once('exit', async (code, signal) => {
       await stderr.ended()
-      resolve({ code, signal, stderr: stderr.text() })
+      const usage = await group.usage()
+      await group.kill()
+      await group.remove()
+      resolve({ code, signal, stderr: stderr.text(), usage })
     })
   })
   const init = readInitPid(streamOf(child, fds.statusFd))
@@ -35,10 +48,21 @@ export async function watchProcess(child: ChildProcess, fds: Descriptors): Promi
     input?.end(bytes)
   }
   const stream = streamOf(child, fds.bridgeFd) as Duplex
+  await Promise.race([init.isKnown, exited])
+  const pid = init.pid() ?? child.pid ?? 0
+  await group.add(pid).catch((error: NodeJS.ErrnoException) => {
+    if (error.code === 'ESRCH') return // Dead already, as its exit says.
+    tryKill(pid)
+    throw error
+  })
+  const block = streamOf(child, fds.blockFd) as Writable | undefined
+  block?.on('error', () => {})
+  block?.end('\0')
   return {
     pid: child.pid ?? 0,
     stream,
     exited,
+    usage: () => group.usage(),
     async kill() {
       // An init that a starting bwrap has not let go yet outlives a killed bwrap for ever, so its pid comes first.
       await Promise.race([init.isKnown, exited, delay(INIT_PID_MS, undefined, { ref: false })])

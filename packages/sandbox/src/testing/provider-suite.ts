@@ -3,6 +3,7 @@ import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { type BridgeEvent, type ExecResult, isAshError } from '@ash-ai/shared'
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
+import { DEFAULT_LIMITS } from '../limits/resource-limits.ts'
 import { type Sandbox, SandboxManager, type SandboxRequest } from '../manager.ts'
 import type { ModelUpstream } from '../network/model-proxy.ts'
 import type { Owner, SandboxProvider } from '../provider.ts'
@@ -70,6 +71,7 @@ export function describeSandboxProvider(name: string, make: () => Promise<Provid
         dirs: sessionDirs(fixture.dataDir, sandboxId),
         agentDir,
         owner: fixture.nextOwner(),
+        limits: DEFAULT_LIMITS,
         setup: { sessionId: `session-${sandboxId}`, env: { OF_THE_SESSION: 'yes' } },
         ...more,
       }
@@ -174,7 +176,18 @@ export function describeSandboxProvider(name: string, make: () => Promise<Provid
       for (let moment = 0; moment < 60; moment++) {
         const { provider, runtime } = fixture
         const { workspace: workspaceDir, home: homeDir } = dirs
-        const spec = { id: sandboxId, runtime, agentDir, workspaceDir, homeDir, modelSocket, owner, env: {} }
+        const limits = DEFAULT_LIMITS
+        const spec = {
+          id: sandboxId,
+          runtime,
+          agentDir,
+          workspaceDir,
+          homeDir,
+          modelSocket,
+          owner,
+          limits,
+          env: {},
+        }
         const sandbox = await provider.start(spec)
         sandbox.stream.on('error', () => {})
         await sleep(moment / 10)

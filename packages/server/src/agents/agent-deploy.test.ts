@@ -314,6 +314,7 @@ async function insertSession(
       provider: 'bwrap',
       isolation: 'bwrap',
       config: '{}',
+      limits: '{}',
       env_sealed: '',
       owner_id: 'host',
       epoch: 1,

@@ -1,6 +1,6 @@
 import { readdir, readFile, rm } from 'node:fs/promises'
 import { join } from 'node:path'
-import { type Agent, AgentOptions, AshError } from '@ash-ai/shared'
+import { type Agent, AgentConfig, AshError } from '@ash-ai/shared'
 import { TurnQueue } from '../db/turn-queue.ts'
 import { toDetails, validationError } from '../http/validation-error.ts'
 import {
@@ -21,7 +21,7 @@ export interface DeployRequest {
   /** Becomes CLAUDE.md where the entries have none. */
   systemPrompt?: string
   /** Over the options in the folder's ash.json. */
-  config?: AgentOptions
+  config?: AgentConfig
   env?: AgentEnv
 }
 
@@ -92,7 +92,7 @@ async function* withInstructions(
 
 const OPTIONS_FILE = 'ash.json'
 
-async function readOptions({ dir }: StagedFolder): Promise<AgentOptions> {
+async function readOptions({ dir }: StagedFolder): Promise<AgentConfig> {
   let text: string
   try {
     text = await readFile(join(dir, OPTIONS_FILE), 'utf8')
@@ -101,7 +101,7 @@ async function readOptions({ dir }: StagedFolder): Promise<AgentOptions> {
       return {}
     throw error
   }
-  const result = AgentOptions.safeParse(parseJson(text))
+  const result = AgentConfig.safeParse(parseJson(text))
   if (result.success) return result.data
   const details = toDetails(result.error, '').map(({ path, message }) => ({
     path: path === '' ? OPTIONS_FILE : `${OPTIONS_FILE}.${path}`,

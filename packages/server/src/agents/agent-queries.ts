@@ -1,4 +1,4 @@
-import { type Agent, type AgentOptions, type AgentVersion, AshError } from '@ash-ai/shared'
+import { type Agent, type AgentConfig, type AgentVersion, AshError } from '@ash-ai/shared'
 import type { Transaction } from 'kysely'
 import type { Db } from '../db/open-db.ts'
 import type { SecretBox } from '../db/secret-box.ts'
@@ -28,7 +28,7 @@ export interface AgentForSession {
   contentHash: string
   /** The files, read-only. */
   dir: string
-  config: AgentOptions
+  config: AgentConfig
   env: AgentEnv
 }
 

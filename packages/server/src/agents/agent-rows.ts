@@ -1,5 +1,5 @@
 import { isDeepStrictEqual } from 'node:util'
-import { type Agent, AgentOptions } from '@ash-ai/shared'
+import { type Agent, AgentConfig } from '@ash-ai/shared'
 import type { SecretBox } from '../db/secret-box.ts'
 import type { AgentVersionsTable } from '../db/tables.ts'
 
@@ -10,7 +10,7 @@ export interface NewVersion {
   contentHash: string
   files: number
   bytes: number
-  config: AgentOptions
+  config: AgentConfig
   env: AgentEnv
 }
 
@@ -36,7 +36,7 @@ export const isSame = (secrets: SecretBox, row: AgentVersionsTable, next: NewVer
   isDeepStrictEqual(toConfig(row.config), next.config) &&
   isDeepStrictEqual(openEnv(secrets, row), next.env)
 
-export const toConfig = (json: string): AgentOptions => AgentOptions.parse(JSON.parse(json))
+export const toConfig = (json: string): AgentConfig => AgentConfig.parse(JSON.parse(json))
 
 export const openEnv = (secrets: SecretBox, row: AgentVersionsTable): AgentEnv =>
   secrets.open(row.env_sealed, envAad(row.tenant_id, row.agent_name, row.version)) as AgentEnv

@@ -45,6 +45,8 @@ export interface SessionsTable {
   provider: string
   isolation: string
   config: string
+  /** In force for the session, as JSON. */
+  limits: string
   env_sealed: string
   sdk_session_id: string | null
   /** The host that may write to this session, at this epoch. */

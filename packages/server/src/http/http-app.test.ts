@@ -70,6 +70,7 @@ function addTestRoutes(made: FastifyInstance): void {
       database: 'sqlite',
       provider: 'bwrap',
       isolation: 'bwrap',
+      limits: { backend: 'cgroup-v2', enforcement: { memoryMb: 'hard' } },
       model: 'offline',
       sandboxes: { live: 0, max: 1 },
     }),

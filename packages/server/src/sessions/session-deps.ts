@@ -1,4 +1,5 @@
 import type { SandboxPool, SandboxProvider } from '@ash-ai/sandbox'
+import type { Limits } from '@ash-ai/shared'
 import type { FastifyBaseLogger } from 'fastify'
 import type { Db } from '../db/open-db.ts'
 import type { SecretBox } from '../db/secret-box.ts'
@@ -20,6 +21,8 @@ export interface SessionDeps {
   /** Host users for sandboxes; undefined where the server cannot switch users. */
   sandboxUids: { base: number; count: number } | undefined
   turnTimeoutMs: number
+  /** Default and ceiling of what a sandbox may use. */
+  limits: Limits
   log: FastifyBaseLogger
   metrics: SessionMetrics
   logs: EventLogs

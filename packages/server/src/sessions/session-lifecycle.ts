@@ -3,15 +3,19 @@ import { readdir, rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import { type Owner, removeSessionDirs, type Sandbox, sessionDirs } from '@ash-ai/sandbox'
 import {
-  type AgentOptions,
+  type AgentConfig,
   AshError,
   type ErrorEventData,
   isAshError,
+  type LimitEventData,
+  type Limits,
   type SessionCreate,
   type SessionStatus,
+  sdkOptions,
 } from '@ash-ai/shared'
 import { getAgentForSession } from '../agents/agent-queries.ts'
 import type { Db } from '../db/open-db.ts'
+import { effectiveLimits } from './effective-limits.ts'
 import { findOpenTurn } from './event-queries.ts'
 import type { LiveSession } from './live-sessions.ts'
 import type { SessionDeps } from './session-deps.ts'
@@ -36,10 +40,11 @@ export async function createSession(
   tenantId: string,
   request: SessionCreate,
 ): Promise<SessionRow> {
-  const { agent: agentName, agentVersion, env = {}, ...options } = request
+  const { agent: agentName, agentVersion, env = {}, ...config } = request
   await deps.assertSandboxing()
   const agent = await getAgentForSession(deps, tenantId, agentName, agentVersion)
-  const row = await insertNewSession(deps, tenantId, agent, env, options)
+  const limits = effectiveLimits(deps.limits, agent.config.limits, config.limits)
+  const row = await insertNewSession(deps, tenantId, agent, { env, config, limits })
   await wakeSession(deps, tenantId, row.id)
   return getSession(deps.db, tenantId, row.id)
 }
@@ -48,8 +53,7 @@ async function insertNewSession(
   deps: SessionDeps,
   tenantId: string,
   agent: { name: string; version: number },
-  env: Record<string, string>,
-  options: AgentOptions,
+  { env, config, limits }: { env: Record<string, string>; config: AgentConfig; limits: Limits },
 ): Promise<SessionRow> {
   const id = randomUUID()
   const now = Date.now()
@@ -61,7 +65,8 @@ async function insertNewSession(
     status: 'starting',
     provider: deps.provider.name,
     isolation: deps.provider.isolation,
-    config: JSON.stringify(options),
+    config: JSON.stringify(config),
+    limits: JSON.stringify(limits),
     env_sealed: deps.secrets.seal(env, envAad(tenantId, id)),
     sdk_session_id: null,
     owner_id: deps.hostId,
@@ -114,7 +119,7 @@ async function startLiveSession(deps: SessionDeps, row: SessionRow): Promise<Liv
       fence,
       sandbox,
       log,
-      options: { ...agent.config, ...(JSON.parse(row.config) as AgentOptions) },
+      options: sdkOptions({ ...agent.config, ...(JSON.parse(row.config) as AgentConfig) }),
       sdkSessionId: row.sdk_session_id,
       lastNotedMs: Date.now(),
       turn: undefined,
@@ -141,6 +146,8 @@ async function startSandbox(
     dirs: sessionDirs(deps.dataDir, row.id),
     agentDir: agent.dir,
     owner: ownerOf(row),
+    limits: JSON.parse(row.limits) as Limits,
+    onLimit: (hit) => void noteLimit(deps, fenceOf(row), hit),
     setup: {
       sessionId: row.id,
       ...(row.sdk_session_id !== null && { sdkSessionId: row.sdk_session_id }),
@@ -160,6 +167,16 @@ async function noteFailedStart(deps: SessionDeps, row: SessionRow, error: unknow
   await moveSession(deps.db, fenceOf(row), 'error', { error_code: code, error_message: message }).catch(
     ignoreConflict,
   )
+}
+
+async function noteLimit(deps: SessionDeps, fence: Fence, hit: LimitEventData): Promise<void> {
+  const { sessionId } = fence
+  deps.log.warn({ sessionId, code: hit.code, limit: hit.limit }, 'limit met')
+  const turnId = deps.live.get(sessionId)?.turn?.id ?? null
+  const log = await deps.logs.get(fence)
+  await log
+    .append('limit', turnId, JSON.stringify(hit))
+    .catch((error: unknown) => deps.log.error({ err: error }, 'limit not stored'))
 }
 
 /** A sandbox that ends by itself leaves the session in `error`; the next call that needs one starts another. */

@@ -1,4 +1,11 @@
-import { type AgentOptions, AshError, type Session, type SessionStatus, statusesBefore } from '@ash-ai/shared'
+import {
+  type AgentConfig,
+  AshError,
+  type Limits,
+  type Session,
+  type SessionStatus,
+  statusesBefore,
+} from '@ash-ai/shared'
 import type { Selectable } from 'kysely'
 import type { Db } from '../db/open-db.ts'
 import type { SessionsTable } from '../db/tables.ts'
@@ -168,7 +175,7 @@ export async function listOwnedIds(db: Db, ownerId: string): Promise<Set<string>
 
 /** The row as clients see it. */
 export function toSession(row: SessionRow, env: Record<string, string>): Session {
-  const config = JSON.parse(row.config) as AgentOptions
+  const config = JSON.parse(row.config) as AgentConfig
   return {
     id: row.id,
     tenantId: row.tenant_id,
@@ -180,6 +187,7 @@ export function toSession(row: SessionRow, env: Record<string, string>): Session
     ...(row.sandbox_id !== null && { sandboxId: row.sandbox_id }),
     ...(config.model !== undefined && { model: config.model }),
     config,
+    limits: JSON.parse(row.limits) as Limits,
     env: Object.fromEntries(Object.keys(env).map((name) => [name, '***' as const])),
     createdAt: new Date(row.created_at).toISOString(),
     lastActiveAt: new Date(row.last_active_at).toISOString(),

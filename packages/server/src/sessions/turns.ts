@@ -78,7 +78,7 @@ async function runTurn(
       JSON.stringify({ sessionId: live.fence.sessionId, turnId, ...done }),
     )
   } catch (error) {
-    const data = turnError(turnId, deadline.hasPassed() ? turnTimeout(deps) : error)
+    const data = turnError(turnId, deadline.hasPassed() ? turnTimeout(deps) : await explain(live, error))
     outcome = data.code
     deps.log.warn({ sessionId: live.fence.sessionId, turnId, code: data.code }, 'turn failed')
     await endWithError(deps, live, turnId, data)
@@ -98,6 +98,14 @@ function noteActivity(deps: SessionDeps, live: LiveSession): void {
   touchSession(deps.db, live.fence).catch((error: unknown) =>
     deps.log.error({ err: error }, 'session not touched'),
   )
+}
+
+/** An agent that crashed because the kernel needed its memory says so. */
+async function explain(live: LiveSession, error: unknown): Promise<unknown> {
+  if (!isAshError(error, 'agent_crashed') || !(await live.sandbox.hasJustKilled())) return error
+  return new AshError('oom_killed', 'The agent was killed: the sandbox used more memory than its limit', {
+    cause: error,
+  })
 }
 
 /** A log that cannot be written is a fault the client must not mistake for an answer: the sandbox goes. */

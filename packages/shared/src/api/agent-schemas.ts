@@ -1,7 +1,7 @@
 import { z } from 'zod'
 import { MAX_AGENT_FILES } from '../constants.ts'
-import { AgentOptions } from './agent-options.ts'
 import { AgentName, Env, IsoTime, RelativePath } from './common-schemas.ts'
+import { AgentConfig } from './sandbox-settings.ts'
 
 export const FileInput = z
   .strictObject({
@@ -28,7 +28,7 @@ export const AgentDeploy = z
       .optional()
       .describe('A folder on the server; only where the operator allows it'),
     env: Env.optional(),
-    config: AgentOptions.optional().describe(
+    config: AgentConfig.optional().describe(
       'Options for every session; override those of ash.json in the folder',
     ),
   })
@@ -43,7 +43,7 @@ export const Agent = z
     createdAt: IsoTime,
     updatedAt: IsoTime,
     env: z.record(z.string(), z.literal('***')).describe('Names only: values are never shown'),
-    config: AgentOptions,
+    config: AgentConfig,
   })
   .meta({ id: 'Agent' })
 export type Agent = z.infer<typeof Agent>

@@ -14,7 +14,7 @@ export const MessageSend = AgentOptions.extend({
 export type MessageSend = z.infer<typeof MessageSend>
 
 /** Everything a client may see of a session is one of these, in this order of `seq`. */
-export const EVENT_TYPES = ['turn', 'message', 'status', 'log', 'error', 'done'] as const
+export const EVENT_TYPES = ['turn', 'message', 'limit', 'status', 'log', 'error', 'done'] as const
 export type EventType = (typeof EVENT_TYPES)[number]
 
 /** One entry of a session's log. `data` of a `message` is the SDK's message exactly as the SDK produced it. */
@@ -45,6 +45,13 @@ export interface ErrorEventData {
   code: string
   error: string
   retryable: boolean
+}
+/** A limit of the sandbox was met; the turn goes on where that is possible. */
+export interface LimitEventData {
+  code: string
+  resource: string
+  limit: number
+  count: number
 }
 export interface DoneEventData {
   sessionId: string

@@ -8,6 +8,9 @@ export const Health = z
     database: z.enum(['sqlite', 'postgres']),
     provider: z.string(),
     isolation: z.string(),
+    limits: z
+      .object({ backend: z.string(), enforcement: z.record(z.string(), z.enum(['hard', 'polled', 'none'])) })
+      .describe('What holds the limits of sandboxes here, and how well'),
     model: z
       .enum(['anthropic', 'offline'])
       .describe('Whether answers come from the model API or the offline model'),

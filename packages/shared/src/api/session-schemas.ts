@@ -1,11 +1,11 @@
 import { z } from 'zod'
 import { SESSION_STATUSES } from '../session-state.ts'
-import { AgentOptions } from './agent-options.ts'
 import { AgentName, Env, IsoTime, Paging } from './common-schemas.ts'
+import { AgentConfig, Limits } from './sandbox-settings.ts'
 
 const SessionStatusSchema = z.enum(SESSION_STATUSES)
 
-export const SessionCreate = AgentOptions.extend({
+export const SessionCreate = AgentConfig.extend({
   agent: AgentName,
   agentVersion: z.number().int().min(1).optional().describe('Default: the newest version'),
   env: Env.optional().describe('Variables for this session, over those of the agent'),
@@ -23,7 +23,8 @@ export const Session = z
     status: SessionStatusSchema,
     sandboxId: z.string().optional(),
     model: z.string().optional(),
-    config: AgentOptions,
+    config: AgentConfig,
+    limits: Limits.describe('In force for this session'),
     env: z.record(z.string(), z.literal('***')),
     createdAt: IsoTime,
     lastActiveAt: IsoTime,

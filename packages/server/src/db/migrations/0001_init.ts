@@ -55,6 +55,7 @@ async function createSessions(db: Kysely<unknown>): Promise<void> {
     .addColumn('isolation', 'text', (column) => column.notNull())
     .addColumn('config', 'text', (column) => column.notNull())
     .addColumn('env_sealed', 'text', (column) => column.notNull())
+    .addColumn('limits', 'text', (column) => column.notNull())
     .addColumn('sdk_session_id', 'text')
     .addColumn('owner_id', 'text', (column) => column.notNull())
     .addColumn('epoch', 'bigint', (column) => column.notNull())

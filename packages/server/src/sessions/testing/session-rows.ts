@@ -13,6 +13,7 @@ export function sessionRow(change: Partial<SessionRow> = {}): SessionRow {
     provider: 'bwrap',
     isolation: 'bwrap',
     config: '{}',
+    limits: '{}',
     env_sealed: '',
     sdk_session_id: null,
     owner_id: 'host-a',

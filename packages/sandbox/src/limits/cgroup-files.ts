@@ -1,0 +1,66 @@
+import { mkdir, readdir, readFile, rmdir, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+
+const REMOVE_TRIES = 100
+const REMOVE_RETRY_MS = 10
+
+/** A number from a control file that holds only one; 0 where the file is not there or says `max`. */
+export async function readNumber(folder: string, file: string): Promise<number> {
+  const text = await readFile(join(folder, file), 'utf8').catch(() => '')
+  return Number.parseInt(text, 10) || 0
+}
+
+/** A number from a control file of `name number` lines. */
+export async function readField(folder: string, file: string, field: string): Promise<number> {
+  const text = await readFile(join(folder, file), 'utf8').catch(() => '')
+  return Number(new RegExp(`^${field} (\\d+)`, 'm').exec(text)?.[1] ?? 0)
+}
+
+export async function readPids(folder: string): Promise<number[]> {
+  const text = await readFile(join(folder, 'cgroup.procs'), 'utf8').catch(() => '')
+  return text.split('\n').filter(Boolean).map(Number)
+}
+
+export async function writeControl(folder: string, file: string, value: string | number): Promise<void> {
+  await writeFile(join(folder, file), String(value))
+}
+
+export async function makeGroup(folder: string): Promise<void> {
+  await mkdir(folder, { recursive: true })
+}
+
+/** A group can be removed a moment after its last process is gone. */
+export async function removeGroup(folder: string): Promise<void> {
+  for (let tries = 1; ; tries++) {
+    try {
+      return await rmdir(folder)
+    } catch (error) {
+      const { code } = error as NodeJS.ErrnoException
+      if (code === 'ENOENT') return
+      if (code !== 'EBUSY' || tries === REMOVE_TRIES) throw error
+    }
+    await sleep(REMOVE_RETRY_MS)
+  }
+}
+
+export async function listGroups(folder: string): Promise<string[]> {
+  const entries = await readdir(folder, { withFileTypes: true }).catch(() => [])
+  return entries.filter((entry) => entry.isDirectory()).map((entry) => entry.name)
+}
+
+/** Kills until nothing is left: while one is killed another may be forked. */
+export async function killPids(folder: string): Promise<void> {
+  for (let tries = 0; tries < REMOVE_TRIES; tries++) {
+    const pids = await readPids(folder)
+    if (pids.length === 0) return
+    for (const pid of pids) {
+      try {
+        process.kill(pid, 'SIGKILL')
+      } catch {
+        // Gone meanwhile.
+      }
+    }
+    await sleep(REMOVE_RETRY_MS)
+  }
+}

@@ -1,0 +1,116 @@
+import { access, constants } from 'node:fs/promises'
+import { join } from 'node:path'
+import {
+  killPids,
+  listGroups,
+  makeGroup,
+  readField,
+  readNumber,
+  removeGroup,
+  writeControl,
+} from './cgroup-files.ts'
+import type { CgroupMounts } from './cgroup-mounts.ts'
+import type { LimitBackend, LimitGroup } from './limit-backend.ts'
+import type { ResourceLimits } from './resource-limits.ts'
+
+const PERIOD_US = 100_000
+const NEEDED = ['memory', 'pids', 'cpu', 'freezer'] as const
+
+/**
+ * Control groups of version 1, and beside them, where the system mounts it, an empty group of version 2: that
+ * kills and freezes a whole tree at once. Undefined where the server may not make groups.
+ */
+export async function openCgroupV1(mounts: CgroupMounts, prefix: string): Promise<LimitBackend | undefined> {
+  const parents: Record<string, string> = {}
+  for (const controller of NEEDED) {
+    const own = mounts.v1[controller]
+    if (own === undefined || !(await isWritable(own))) return undefined
+    parents[controller] = join(own, prefix)
+  }
+  const unified = mounts.v2 && (await isWritable(mounts.v2)) ? join(mounts.v2, prefix) : undefined
+  const all: Record<string, string> = { ...parents, ...(unified !== undefined && { unified }) }
+  return {
+    name: 'cgroup-v1',
+    enforcement: {
+      memoryMb: 'hard',
+      cpus: 'hard',
+      processes: 'hard',
+      openFiles: 'hard',
+      fileSizeMb: 'hard',
+    },
+    create: (id, limits) => createGroup(all, id, limits),
+    removeLeftovers: async () => {
+      for (const id of await listGroups(parents.memory ?? '')) {
+        await groupOf(all, id).kill()
+        await groupOf(all, id).remove()
+      }
+    },
+    close: async () => {
+      for (const folder of Object.values(all)) await removeGroup(folder)
+    },
+  }
+}
+
+async function createGroup(
+  parents: Record<string, string>,
+  id: string,
+  limits: ResourceLimits,
+): Promise<LimitGroup> {
+  const folder = (controller: string) => join(parents[controller] ?? '', id)
+  const memoryBytes = limits.memoryMb * 1024 * 1024
+  for (const controller of Object.keys(parents)) await makeGroup(folder(controller))
+  await writeControl(folder('memory'), 'memory.limit_in_bytes', memoryBytes)
+  // Memory and swap together: no swap on top. Kernels without swap accounting lack the file.
+  await writeControl(folder('memory'), 'memory.memsw.limit_in_bytes', memoryBytes).catch(ignoreMissing)
+  await writeControl(folder('memory'), 'memory.swappiness', 0).catch(ignoreMissing)
+  await writeControl(folder('pids'), 'pids.max', limits.processes)
+  await writeControl(folder('cpu'), 'cpu.cfs_period_us', PERIOD_US)
+  await writeControl(folder('cpu'), 'cpu.cfs_quota_us', Math.round(limits.cpus * PERIOD_US))
+  return groupOf(parents, id)
+}
+
+function groupOf(parents: Record<string, string>, id: string): LimitGroup {
+  const folder = (controller: string) => join(parents[controller] ?? '', id)
+  const hasUnified = parents.unified !== undefined
+  const setFrozen = async (isFrozen: boolean) => {
+    if (hasUnified) await writeControl(folder('unified'), 'cgroup.freeze', isFrozen ? 1 : 0)
+    else await writeControl(folder('freezer'), 'freezer.state', isFrozen ? 'FROZEN' : 'THAWED')
+  }
+  return {
+    setFrozen,
+    async add(pid) {
+      for (const controller of Object.keys(parents))
+        await writeControl(folder(controller), 'cgroup.procs', pid)
+    },
+    async usage() {
+      const [memory, pids] = [folder('memory'), folder('pids')]
+      return {
+        memoryBytes: await readNumber(memory, 'memory.usage_in_bytes'),
+        peakMemoryBytes: await readNumber(memory, 'memory.max_usage_in_bytes'),
+        cpuMs: (await readField(folder('unified'), 'cpu.stat', 'usage_usec')) / 1000,
+        processes: await readNumber(pids, 'pids.current'),
+        oomKills: await readField(memory, 'memory.oom_control', 'oom_kill'),
+        processesRefused: await readField(pids, 'pids.events', 'max'),
+      }
+    },
+    async kill() {
+      if (hasUnified) await writeControl(folder('unified'), 'cgroup.kill', 1).catch(ignoreMissing)
+      await setFrozen(false).catch(ignoreMissing)
+      await killPids(folder('pids'))
+    },
+    async remove() {
+      for (const controller of Object.keys(parents)) await removeGroup(folder(controller))
+    },
+  }
+}
+
+async function isWritable(folder: string): Promise<boolean> {
+  return access(folder, constants.W_OK).then(
+    () => true,
+    () => false,
+  )
+}
+
+function ignoreMissing(error: NodeJS.ErrnoException): void {
+  if (error.code !== 'ENOENT' && error.code !== 'EACCES' && error.code !== 'EOPNOTSUPP') throw error
+}

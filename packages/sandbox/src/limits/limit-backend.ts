@@ -1,0 +1,35 @@
+import type { EnforcementReport, ResourceLimits } from './resource-limits.ts'
+
+/** One way of limiting a tree of processes. */
+export interface LimitBackend {
+  readonly name: 'cgroup-v2' | 'cgroup-v1' | 'rlimit'
+  readonly enforcement: EnforcementReport
+  create(id: string, limits: ResourceLimits): Promise<LimitGroup>
+  /** Removes groups that a killed server left behind, with whatever still runs in them. */
+  removeLeftovers(): Promise<void>
+  /** When no group is left. */
+  close(): Promise<void>
+}
+
+/** The limits of one sandbox. */
+export interface LimitGroup {
+  /** Puts a process, and all it will start, under the limits. Called before the process runs anything. */
+  add(pid: number): Promise<void>
+  usage(): Promise<ResourceUsage>
+  /** Kills everything in the group, also what was stopped or ignores signals. */
+  kill(): Promise<void>
+  /** Stops everything in the group from running, and lets it go on. */
+  setFrozen(isFrozen: boolean): Promise<void>
+  /** After the last process is gone. */
+  remove(): Promise<void>
+}
+
+export interface ResourceUsage {
+  memoryBytes: number
+  peakMemoryBytes: number
+  cpuMs: number
+  processes: number
+  /** How often the kernel killed for memory, and refused a process, since the group was made. */
+  oomKills: number
+  processesRefused: number
+}

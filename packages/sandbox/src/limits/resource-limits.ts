@@ -1,0 +1,32 @@
+/** What one sandbox may use. */
+export interface ResourceLimits {
+  memoryMb: number
+  /** Cores' worth of time; 0.5 is half a core. */
+  cpus: number
+  /** Processes and threads. */
+  processes: number
+  openFiles: number
+  /** The largest single file. */
+  fileSizeMb: number
+}
+
+/** Enough for an agent with its tools: `claude` and the bridge alone take some 60 threads and 300 MB. */
+export const DEFAULT_LIMITS: ResourceLimits = {
+  memoryMb: 2048,
+  cpus: 2,
+  processes: 512,
+  openFiles: 4096,
+  fileSizeMb: 1024,
+}
+
+/** How well a limit holds here: the kernel refuses, it is watched and acted upon, or nothing does. */
+export type Enforcement = 'hard' | 'polled' | 'none'
+export type EnforcementReport = Record<keyof ResourceLimits, Enforcement>
+
+export const NOTHING_ENFORCED: EnforcementReport = {
+  memoryMb: 'none',
+  cpus: 'none',
+  processes: 'none',
+  openFiles: 'none',
+  fileSizeMb: 'none',
+}

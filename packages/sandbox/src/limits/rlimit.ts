@@ -1,0 +1,48 @@
+import type { LimitBackend, LimitGroup } from './limit-backend.ts'
+import type { ResourceLimits } from './resource-limits.ts'
+
+/**
+ * Without control groups: limits of single processes only. Memory and CPU of the whole tree are not limited;
+ * the number of processes is, where each sandbox has a host user of its own.
+ */
+export function createRlimitBackend(hasOwnUsers: boolean): LimitBackend {
+  return {
+    name: 'rlimit',
+    enforcement: {
+      memoryMb: 'none',
+      cpus: 'none',
+      processes: hasOwnUsers ? 'hard' : 'none',
+      openFiles: 'hard',
+      fileSizeMb: 'hard',
+    },
+    create: async () => NO_GROUP,
+    removeLeftovers: async () => {},
+    close: async () => {},
+  }
+}
+
+/** Holds nothing and counts nothing. */
+export const NO_GROUP: LimitGroup = {
+  add: async () => {},
+  kill: async () => {},
+  setFrozen: async () => {},
+  remove: async () => {},
+  usage: async () => ({
+    memoryBytes: 0,
+    peakMemoryBytes: 0,
+    cpuMs: 0,
+    processes: 0,
+    oomKills: 0,
+    processesRefused: 0,
+  }),
+}
+
+/** Arguments of `prlimit` that apply whatever else does; `processes` only where no control group counts them. */
+export function prlimitArgs(limits: ResourceLimits, countsProcesses: boolean): string[] {
+  return [
+    '--core=0',
+    `--nofile=${limits.openFiles}`,
+    `--fsize=${limits.fileSizeMb * 1024 * 1024}`,
+    ...(countsProcesses ? [`--nproc=${limits.processes}`] : []),
+  ]
+}

@@ -1,0 +1,40 @@
+import { afterEach, beforeEach, expect, test, vi } from 'vitest'
+import { DEFAULT_LIMITS } from './resource-limits.ts'
+import { type LimitHit, LimitWatch } from './watch-limits.ts'
+
+const usage = { memoryBytes: 0, peakMemoryBytes: 0, cpuMs: 0, processes: 0, oomKills: 0, processesRefused: 0 }
+let hits: LimitHit[] = []
+let watch: LimitWatch
+beforeEach(() => {
+  vi.useFakeTimers()
+  hits = []
+  Object.assign(usage, { oomKills: 0, processesRefused: 0 })
+  watch = new LimitWatch({ usage: async () => ({ ...usage }) }, DEFAULT_LIMITS, (hit) => hits.push(hit))
+})
+afterEach(() => {
+  watch.stop()
+  vi.useRealTimers()
+})
+
+test('nothing is reported while nothing happens', async () => {
+  await vi.advanceTimersByTimeAsync(60_000)
+  expect(hits).toEqual([])
+})
+
+test('the first hit is told at once, repeats are told together', async () => {
+  usage.processesRefused = 1
+  await vi.advanceTimersByTimeAsync(1_000)
+  usage.processesRefused = 40
+  await vi.advanceTimersByTimeAsync(5_000)
+  expect(hits.map(({ code, count }) => [code, count])).toEqual([['process_limit', 1]])
+  await vi.advanceTimersByTimeAsync(6_000)
+  expect(hits.map(({ count }) => count)).toEqual([1, 39])
+})
+
+test('a death right after the kernel killed for memory is known as that, a later one is not', async () => {
+  expect(await watch.hasJustKilled()).toBe(false)
+  usage.oomKills = 1
+  expect(await watch.hasJustKilled()).toBe(true)
+  await vi.advanceTimersByTimeAsync(10_000)
+  expect(await watch.hasJustKilled()).toBe(false)
+})

@@ -1,0 +1,79 @@
+import type { SandboxProcess } from '../provider.ts'
+import type { ResourceLimits } from './resource-limits.ts'
+
+const POLL_MS = 1_000
+/** Repeats of the same hit within this time are one. */
+const COALESCE_MS = 10_000
+/** A process that dies this soon after the kernel killed for memory died of that. */
+const JUST_NOW_MS = 5_000
+
+/** A limit that was met. */
+export interface LimitHit {
+  code: 'oom_killed' | 'process_limit'
+  resource: keyof ResourceLimits
+  limit: number
+  /** How often since the last report. */
+  count: number
+}
+
+/** Reports what the kernel counted: a process killed for memory, a fork refused. */
+export class LimitWatch {
+  readonly #process: Pick<SandboxProcess, 'usage'>
+  readonly #memory: Counter
+  readonly #processes: Counter
+  readonly #timer: NodeJS.Timeout
+
+  constructor(
+    process: Pick<SandboxProcess, 'usage'>,
+    limits: ResourceLimits,
+    report: (hit: LimitHit) => void = () => {},
+  ) {
+    this.#process = process
+    this.#memory = new Counter({ code: 'oom_killed', resource: 'memoryMb', limit: limits.memoryMb }, report)
+    this.#processes = new Counter(
+      { code: 'process_limit', resource: 'processes', limit: limits.processes },
+      report,
+    )
+    this.#timer = setInterval(() => void this.#poll(), POLL_MS).unref()
+  }
+
+  /** Whether the kernel has just killed something here for memory. */
+  async hasJustKilled(): Promise<boolean> {
+    await this.#poll()
+    return performance.now() - this.#memory.lastChangeMs < JUST_NOW_MS
+  }
+
+  stop(): void {
+    clearInterval(this.#timer)
+  }
+
+  async #poll(): Promise<void> {
+    const { oomKills, processesRefused } = await this.#process.usage()
+    this.#memory.update(oomKills)
+    this.#processes.update(processesRefused)
+  }
+}
+
+class Counter {
+  lastChangeMs = Number.NEGATIVE_INFINITY
+  readonly #hit: Omit<LimitHit, 'count'>
+  readonly #report: (hit: LimitHit) => void
+  #total = 0
+  #reported = 0
+  #lastReportMs = Number.NEGATIVE_INFINITY
+
+  constructor(hit: Omit<LimitHit, 'count'>, report: (hit: LimitHit) => void) {
+    this.#hit = hit
+    this.#report = report
+  }
+
+  update(total: number): void {
+    const now = performance.now()
+    if (total > this.#total) this.lastChangeMs = now
+    this.#total = Math.max(this.#total, total)
+    if (this.#total === this.#reported || now - this.#lastReportMs < COALESCE_MS) return
+    this.#report({ ...this.#hit, count: this.#total - this.#reported })
+    this.#reported = this.#total
+    this.#lastReportMs = now
+  }
+}
