@@ -18,16 +18,18 @@ export class SandboxPool {
     return this.#live.size
   }
 
+  /** Throws `pool_full` where no slot is free. Somebody else may still be quicker. */
+  assertRoom(): void {
+    if (this.#live.size < this.max) return
+    throw new AshError(
+      'pool_full',
+      `All ${this.max} sandboxes are in use. End a session or raise ASH_MAX_SANDBOXES.`,
+      { retryAfterSeconds: RETRY_AFTER_SECONDS },
+    )
+  }
+
   async acquire(request: SandboxRequest): Promise<Sandbox> {
-    if (this.#live.size >= this.max) {
-      throw new AshError(
-        'pool_full',
-        `All ${this.max} sandboxes are in use. End a session or raise ASH_MAX_SANDBOXES.`,
-        {
-          retryAfterSeconds: RETRY_AFTER_SECONDS,
-        },
-      )
-    }
+    this.assertRoom()
     const starting = this.#manager.start(request)
     this.#live.add(starting)
     const release = () => this.#live.delete(starting)

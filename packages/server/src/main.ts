@@ -4,10 +4,7 @@ import { startServer } from './start-server.ts'
 
 const config = readConfigOrExit()
 const log = createLogger(config.logLevel)
-const server = await startServer(config, log).catch((error: unknown) => {
-  log.fatal({ err: error }, error instanceof Error ? error.message : 'Ash did not start')
-  process.exit(1)
-})
+const starting = startServer(config, log)
 
 let isStopping = false
 for (const signal of ['SIGINT', 'SIGTERM'] as const) {
@@ -15,14 +12,16 @@ for (const signal of ['SIGINT', 'SIGTERM'] as const) {
     if (isStopping) return
     isStopping = true
     log.info({ signal }, 'stopping')
-    server.close().then(
-      () => process.exit(0),
-      (error: unknown) => {
-        log.fatal({ err: error }, 'did not stop cleanly')
-        process.exit(1)
-      },
-    )
+    starting.then((server) => server.close()).then(() => process.exit(0), exitWith('did not stop cleanly'))
   })
+}
+starting.catch(exitWith('did not start'))
+
+function exitWith(what: string): (error: unknown) => void {
+  return (error) => {
+    log.fatal({ err: error }, error instanceof Error ? error.message : what)
+    process.exit(1)
+  }
 }
 
 function readConfigOrExit(): Config {

@@ -1,4 +1,5 @@
-import type { AddressInfo } from 'node:net'
+import type { Server } from 'node:http'
+import type { AddressInfo, Socket } from 'node:net'
 import { offlineScript, startMessagesApi } from '@ash-ai/offline-model'
 import {
   assertReachable,
@@ -94,7 +95,8 @@ async function start(config: Config, log: FastifyBaseLogger, closers: (() => unk
   await cleanAgentFolders(sessions)
   const recovered = await recoverSessions(sessions)
   const app = await buildApp({ config, databaseKind: kind, metrics, sessions, log })
-  closers.push(() => closeApp(app, config.shutdownTimeoutMs))
+  const unused = trackUnused(app.server)
+  closers.push(() => closeApp(app, unused, config.shutdownTimeoutMs))
   closers.push(() => stopSessions(sessions, config.shutdownTimeoutMs))
   await app.listen({ port: config.port, host: config.host })
   const url = urlOf(app.server.address() as AddressInfo)
@@ -110,9 +112,23 @@ async function start(config: Config, log: FastifyBaseLogger, closers: (() => unk
 
 const IDLE_CHECK_MS = 20
 
-/** A connection that falls idle after closing began would be kept alive for a minute, and the server with it. */
-async function closeApp(app: FastifyInstance, deadlineMs: number): Promise<void> {
-  const idle = setInterval(() => app.server.closeIdleConnections(), IDLE_CHECK_MS)
+/** Connections on which no request has come yet: Node takes those for busy. */
+function trackUnused(server: Server): Set<Socket> {
+  const unused = new Set<Socket>()
+  server.on('connection', (socket: Socket) => {
+    unused.add(socket)
+    socket.once('close', () => unused.delete(socket))
+  })
+  server.on('request', ({ socket }) => unused.delete(socket))
+  return unused
+}
+
+/** A connection that is idle, or falls idle after closing began, would keep the server for a minute. */
+async function closeApp(app: FastifyInstance, unused: Set<Socket>, deadlineMs: number): Promise<void> {
+  const idle = setInterval(() => {
+    app.server.closeIdleConnections()
+    for (const socket of unused) socket.destroy()
+  }, IDLE_CHECK_MS)
   const deadline = setTimeout(() => app.server.closeAllConnections(), deadlineMs)
   try {
     await app.close()

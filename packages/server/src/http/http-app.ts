@@ -43,6 +43,8 @@ export async function createHttpApp(options: HttpAppOptions): Promise<FastifyIns
     frameworkErrors: handleError,
     clientErrorHandler: refuseBrokenRequest,
   })
+  // Fastify would take any text for a body; nothing here does.
+  app.removeContentTypeParser('text/plain')
   app.setValidatorCompiler(validatorCompiler)
   // Replies are built by our own mappers; parsing each one again would only cost time.
   app.setSerializerCompiler(() => JSON.stringify)

@@ -20,6 +20,7 @@ import { findOpenTurn } from './event-queries.ts'
 import type { LiveSession } from './live-sessions.ts'
 import type { SessionDeps } from './session-deps.ts'
 import {
+  deleteSession,
   type Fence,
   fenceOf,
   freeUid,
@@ -43,9 +44,14 @@ export async function createSession(
   const { agent: agentName, agentVersion, env = {}, ...config } = request
   await deps.assertSandboxing()
   const agent = await getAgentForSession(deps, tenantId, agentName, agentVersion)
+  deps.pool.assertRoom()
   const limits = effectiveLimits(deps.limits, agent.config.limits, config.limits)
   const row = await insertNewSession(deps, tenantId, agent, { env, config, limits })
-  await wakeSession(deps, tenantId, row.id)
+  await wakeSession(deps, tenantId, row.id).catch(async (error: unknown) => {
+    // Refused, not failed: nothing of it may stay. Another session was quicker to the last slot.
+    if (isAshError(error, 'pool_full')) await deleteSession(deps.db, fenceOf(row))
+    throw error
+  })
   return getSession(deps.db, tenantId, row.id)
 }
 

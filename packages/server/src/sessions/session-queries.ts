@@ -151,6 +151,16 @@ export async function freeUid(db: Db, fence: Fence): Promise<void> {
     .execute()
 }
 
+/** For a session that never came to be. */
+export async function deleteSession(db: Db, fence: Fence): Promise<void> {
+  await db
+    .deleteFrom('sessions')
+    .where('tenant_id', '=', fence.tenantId)
+    .where('id', '=', fence.sessionId)
+    .where('owner_id', '=', fence.ownerId)
+    .execute()
+}
+
 /** What a host does first: takes back its sessions under a new epoch, so that nothing older can write to them. */
 export async function reclaimSessions(db: Db, ownerId: string): Promise<SessionRow[]> {
   return db
