@@ -20,7 +20,7 @@ export const DEFAULT_LIMITS: ResourceLimits = {
 }
 
 /** How well a limit holds here: the kernel refuses, it is watched and acted upon, or nothing does. */
-export type Enforcement = 'hard' | 'polled' | 'none'
+type Enforcement = 'hard' | 'polled' | 'none'
 export type EnforcementReport = Record<keyof ResourceLimits, Enforcement>
 
 export const NOTHING_ENFORCED: EnforcementReport = {

@@ -1,0 +1,1 @@
+export { PostgresServer } from '../db/testing/postgres-server.ts'
