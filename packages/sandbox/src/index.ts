@@ -7,5 +7,11 @@ export type { ModelUpstream } from './network/model-proxy.ts'
 export { SandboxPool } from './pool.ts'
 export type { Owner, SandboxExit, SandboxProcess, SandboxProvider, SandboxSpec } from './provider.ts'
 export { createProvider, PROVIDER_NAMES, type ProviderName } from './providers/create-provider.ts'
-export { assertReachable, type Runtime, type RuntimeSource, stageRuntime } from './runtime.ts'
+export {
+  assertReachable,
+  type Runtime,
+  type RuntimeSource,
+  removeOtherRuntimes,
+  stageRuntime,
+} from './runtime.ts'
 export { removeSessionDirs, type SessionDirs, sessionDirs } from './session-dirs.ts'

@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { isAshError } from '@ash-ai/shared'
 import { expect, test } from 'vitest'
-import { assertReachable, type RuntimeSource, stageRuntime } from './runtime.ts'
+import { assertReachable, type RuntimeSource, removeOtherRuntimes, stageRuntime } from './runtime.ts'
 import { tempDir } from './testing/temp-dir.ts'
 
 const run = promisify(execFile)
@@ -138,4 +138,15 @@ test('a link does not hide the closed folder that its target lies in', async () 
   await chmod(join(dir, 'closed'), 0o700)
   await symlink(join(dir, 'closed', 'data'), join(dir, 'link'))
   await expect(assertReachable(join(dir, 'link'))).rejects.toThrow(`chmod o+x ${join(dir, 'closed')}`)
+})
+
+test('what an earlier version staged, or left half staged, is removed on request', async () => {
+  const dir = await tempDir()
+  const source = await makeSource(join(dir, 'source'))
+  await stageRuntime(join(dir, 'runtime'), source)
+  await writeFile(source.bridge, 'export const next = true\n')
+  const runtime = await stageRuntime(join(dir, 'runtime'), source)
+  await mkdir(join(dir, 'runtime', '.staging-left'))
+  await removeOtherRuntimes(runtime)
+  expect(await readdir(join(dir, 'runtime'))).toEqual([runtime.dir.split('/').at(-1)])
 })

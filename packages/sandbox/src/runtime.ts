@@ -5,6 +5,7 @@ import {
   copyFile,
   link,
   mkdir,
+  readdir,
   readFile,
   realpath,
   rename,
@@ -67,6 +68,14 @@ export async function stageRuntime(runtimeDir: string, source: RuntimeSource): P
     await rm(staging, { recursive: true, force: true })
   }
   return runtime
+}
+
+/** Removes what earlier versions staged here. Only for a folder that no other server uses. */
+export async function removeOtherRuntimes({ dir }: Runtime): Promise<void> {
+  const root = dirname(dir)
+  for (const name of await readdir(root)) {
+    if (join(root, name) !== dir) await rm(join(root, name), { recursive: true, force: true })
+  }
 }
 
 async function fillStaging(staging: string, source: RuntimeSource): Promise<void> {

@@ -99,3 +99,13 @@ test('removing a session’s folders removes what their owner locked, and is saf
   expect((await readdir(dir)).sort()).toEqual(['agent', 'sandboxes'])
   expect(await readdir(join(dir, 'sandboxes'))).toEqual([])
 })
+
+test('a tree deeper than any path can name is removed too', async () => {
+  const dir = await tempDir()
+  const dirs = sessionDirs(dir, 'session-1')
+  await createSessionDirs(dirs, await makeAgent(dir), undefined)
+  const dig = `my $d = "d" x 200; for (1..60) { mkdir $d or die; chdir $d or die }`
+  await run('perl', ['-e', dig], { cwd: dirs.workspace })
+  await removeSessionDirs(dirs)
+  expect(await readdir(join(dir, 'sandboxes'))).toEqual([])
+})

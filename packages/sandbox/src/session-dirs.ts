@@ -1,7 +1,11 @@
+import { execFile } from 'node:child_process'
 import { constants } from 'node:fs'
 import { chmod, chown, copyFile, lstat, mkdir, readdir, rename, rm } from 'node:fs/promises'
 import { join } from 'node:path'
+import { promisify } from 'node:util'
 import type { Owner } from './provider.ts'
+
+const run = promisify(execFile)
 
 /** The folders of one session on this host. */
 export interface SessionDirs {
@@ -43,7 +47,13 @@ export async function createSessionDirs(
 
 /** Only for a session whose sandbox is gone: nothing may be changing the tree meanwhile. */
 export async function removeSessionDirs(dirs: SessionDirs): Promise<void> {
-  await rm(dirs.root, { recursive: true, force: true, maxRetries: 3 })
+  try {
+    await rm(dirs.root, { recursive: true, force: true })
+  } catch {
+    // A tree deeper than any path, or folders that their owner closed to itself: these tools cope with both.
+    await run('chmod', ['-R', 'u+rwX', '--', dirs.root]).catch(() => {})
+    await run('rm', ['-rf', '--', dirs.root])
+  }
 }
 
 /** Copies what an agent's deployment wrote: folders and regular files, nothing else. */

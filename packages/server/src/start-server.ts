@@ -1,11 +1,13 @@
 import type { Server } from 'node:http'
 import type { AddressInfo, Socket } from 'node:net'
+import { dirname } from 'node:path'
 import { offlineScript, startMessagesApi } from '@ash-ai/offline-model'
 import {
   assertReachable,
   chooseLimits,
   createProvider,
   type ModelUpstream,
+  removeOtherRuntimes,
   SandboxManager,
   SandboxPool,
   type SandboxProvider,
@@ -58,6 +60,8 @@ async function start(config: Config, log: FastifyBaseLogger, closers: (() => unk
   closers.push(() => limits.close())
   const provider = createProvider(config.provider, limits)
   const runtime = await stageRuntime(config.runtimeDir, locateRuntime(config.bridgeEntry))
+  // Within the data directory the lock says that nobody else uses it.
+  if (dirname(config.runtimeDir) === config.dataDir) await removeOtherRuntimes(runtime)
   const manager = new SandboxManager({
     provider,
     runtime,
