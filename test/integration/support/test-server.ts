@@ -1,6 +1,6 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { chown, mkdtemp, readFile, rm } from 'node:fs/promises'
+import { chown, mkdir, mkdtemp, readFile, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { createInterface } from 'node:readline'
@@ -55,12 +55,17 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
   })
   const dataDir = await mkdtemp(join(tmpdir(), 'ash-test-'))
   if (options.user) await chown(dataDir, options.user.uid, options.user.gid)
+  const checkout = join(dataDir, 'checkout')
+  if (options.user) await mkdir(checkout)
   const uidBase = nextUidBase(UID_COUNT)
   let child: ChildProcess | undefined
   let log = ''
 
   const start = async () => {
-    child = spawn(process.execPath, [join(ROOT, 'scripts/server.mjs')], {
+    const [command, args] = options.user
+      ? asUser(options.user, checkout)
+      : [process.execPath, [join(ROOT, 'scripts/server.mjs')]]
+    child = spawn(command, args, {
       cwd: ROOT,
       env: {
         PATH: '/usr/local/bin:/usr/bin:/bin',
@@ -76,7 +81,6 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
         ...options.env,
       },
       stdio: ['ignore', 'pipe', 'pipe'],
-      ...options.user,
     })
     child.stderr?.on('data', (chunk) => {
       log += chunk
@@ -118,6 +122,17 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
   }
   await start()
   return server
+}
+
+/**
+ * A checkout is often below a folder that only its owner may search. The other user gets it under a path of its own,
+ * in a mount namespace that ends with the server.
+ */
+function asUser({ uid, gid }: { uid: number; gid: number }, checkout: string): [string, string[]] {
+  const user = ['setpriv', `--reuid=${uid}`, `--regid=${gid}`, '--clear-groups']
+  const server = [join(checkout, 'node_modules/.bin/node'), join(checkout, 'scripts/server.mjs')]
+  const script = 'mount --bind "$1" "$2" && shift 2 && exec "$@"'
+  return ['unshare', ['--mount', '--', 'sh', '-c', script, 'sh', ROOT, checkout, ...user, ...server]]
 }
 
 async function listening(child: ChildProcess, onLine: (line: string) => void): Promise<string> {
