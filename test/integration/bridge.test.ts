@@ -64,6 +64,7 @@ class Session {
         ASH_AGENT_DIR: this.workspace,
         ASH_WORKSPACE_DIR: this.workspace,
         ASH_MODEL_SOCKET: join(root, 'model.sock'),
+        ASH_EGRESS_SOCKET: join(root, 'egress.sock'),
         ASH_CLAUDE: agent,
         ASH_BRIDGE_FD: '3',
         IS_SANDBOX: '1',

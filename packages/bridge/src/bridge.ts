@@ -8,7 +8,8 @@ import {
 } from '@ash-ai/shared'
 import type { BridgeConnection } from './bridge-connection.ts'
 import { Conversation } from './conversation.ts'
-import { startModelForwarder } from './model-forwarder.ts'
+import { startForwarder } from './forwarder.ts'
+import { proxyEnv } from './proxy-env.ts'
 import { runCommand } from './run-command.ts'
 import { TurnFailure } from './turn-outcome.ts'
 
@@ -18,6 +19,7 @@ export interface BridgeSettings {
   homeDir: string
   claude: string
   modelSocket: string
+  egressSocket: string
   /** The sandbox's environment; everything run here starts from it. */
   env: Record<string, string>
 }
@@ -86,10 +88,11 @@ export class Bridge {
     const { settings, connection } = { settings: this.#settings, connection: this.#connection }
     this.#env = {
       ...settings.env,
+      ...proxyEnv(await startForwarder(settings.egressSocket)),
       ...session.env,
       HOME: settings.homeDir,
       ASH_SESSION_ID: session.sessionId,
-      ANTHROPIC_BASE_URL: await startModelForwarder(settings.modelSocket),
+      ANTHROPIC_BASE_URL: await startForwarder(settings.modelSocket),
       // Not the key: a token that only this sandbox's model proxy takes.
       ANTHROPIC_API_KEY: session.modelToken,
       CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC: '1',

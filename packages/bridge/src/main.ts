@@ -5,9 +5,12 @@ import { BridgeConnection } from './bridge-connection.ts'
 
 const CLOSE_TIMEOUT_MS = 2_000
 
-const { ASH_BRIDGE_FD, ASH_WORKSPACE_DIR, ASH_MODEL_SOCKET, ASH_CLAUDE, HOME, ...env } = process.env
-if (!ASH_BRIDGE_FD || !ASH_WORKSPACE_DIR || !ASH_MODEL_SOCKET || !ASH_CLAUDE || !HOME) {
-  throw new Error('the bridge needs ASH_BRIDGE_FD, ASH_WORKSPACE_DIR, ASH_MODEL_SOCKET, ASH_CLAUDE and HOME')
+const { ASH_BRIDGE_FD, ASH_WORKSPACE_DIR, ASH_MODEL_SOCKET, ASH_EGRESS_SOCKET, ASH_CLAUDE, HOME, ...env } =
+  process.env
+if (!ASH_BRIDGE_FD || !ASH_WORKSPACE_DIR || !ASH_MODEL_SOCKET || !ASH_EGRESS_SOCKET || !ASH_CLAUDE || !HOME) {
+  throw new Error(
+    'the bridge needs ASH_BRIDGE_FD, ASH_WORKSPACE_DIR, ASH_MODEL_SOCKET, ASH_EGRESS_SOCKET, ASH_CLAUDE and HOME',
+  )
 }
 
 const socket = new Socket({ fd: Number(ASH_BRIDGE_FD), readable: true, writable: true })
@@ -18,6 +21,7 @@ const bridge = new Bridge(
     homeDir: HOME,
     claude: ASH_CLAUDE,
     modelSocket: ASH_MODEL_SOCKET,
+    egressSocket: ASH_EGRESS_SOCKET,
     env: { ...(env as Record<string, string>), HOME, ASH_WORKSPACE_DIR },
   },
   connection,

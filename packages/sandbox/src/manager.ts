@@ -1,12 +1,14 @@
 import { randomBytes } from 'node:crypto'
-import { chmod, mkdir, rm } from 'node:fs/promises'
-import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { AshError, type SessionSetup } from '@ash-ai/shared'
 import { BridgeClient } from './bridge-client.ts'
 import type { ResourceLimits } from './limits/resource-limits.ts'
 import { type LimitHit, LimitWatch } from './limits/watch-limits.ts'
-import { type ModelProxy, type ModelUpstream, startModelProxy } from './network/model-proxy.ts'
+import type { EgressDenied } from './network/denial-log.ts'
+import type { Budget } from './network/model/budget.ts'
+import type { ModelUpstream } from './network/model-proxy.ts'
+import type { NetworkPolicy } from './network/network-policy.ts'
+import { SandboxNetwork } from './network/sandbox-network.ts'
 import type { Owner, SandboxExit, SandboxProcess, SandboxProvider } from './provider.ts'
 import type { Runtime } from './runtime.ts'
 import { createSessionDirs, type SessionDirs } from './session-dirs.ts'
@@ -20,6 +22,10 @@ export interface SandboxRequest {
   agentDir: string
   owner: Owner | undefined
   limits: ResourceLimits
+  network: NetworkPolicy
+  budget: Budget
+  /** Hears of destinations that were refused. */
+  onDenied?: (event: EgressDenied) => void
   /** Hears of limits that were met; the sandbox may still be alive. */
   onLimit?: (hit: LimitHit) => void
   setup: Omit<SessionSetup, 'modelToken'>
@@ -32,6 +38,8 @@ export interface Sandbox {
   exited: Promise<SandboxExit>
   /** Whether the kernel has just killed something inside for memory. */
   hasJustKilled(): Promise<boolean>
+  /** Applies at once, also to open connections. */
+  setNetwork(policy: NetworkPolicy): void
   stop(): Promise<void>
 }
 
@@ -56,44 +64,49 @@ export class SandboxManager {
 
   async start(request: SandboxRequest): Promise<Sandbox> {
     const modelToken = `ash-session-${randomBytes(24).toString('base64url')}`
-    let proxy: ModelProxy | undefined
+    let network: SandboxNetwork | undefined
     let process: SandboxProcess | undefined
     try {
       await createSessionDirs(request.dirs, request.agentDir, request.owner)
-      proxy = await this.#startProxy(request, modelToken)
-      const started = await this.#startProcess(request)
+      network = await this.#startNetwork(request, modelToken)
+      const started = await this.#startProcess(request, network)
       process = started
       const bridge = new BridgeClient(started.stream, () => explainEnd(started, request))
       await becomesReady(bridge, started)
       await bridge.call({ cmd: 'configure', session: { ...request.setup, modelToken } })
-      return liveSandbox(request, started, bridge, proxy)
+      return liveSandbox(request, started, bridge, network)
     } catch (error) {
       await process?.kill()
-      await closeProxy(proxy, request)
+      await network?.close()
       throw asStartFailure(error)
     }
   }
 
-  async #startProxy({ dirs, owner }: SandboxRequest, token: string): Promise<ModelProxy> {
-    await mkdir(dirs.run, { recursive: true })
-    await chmod(dirs.run, 0o711)
-    return startModelProxy({
-      socketPath: modelSocket(dirs),
-      owner,
-      token,
+  #startNetwork(request: SandboxRequest, modelToken: string): Promise<SandboxNetwork> {
+    return SandboxNetwork.start({
+      runDir: request.dirs.run,
+      owner: request.owner,
+      modelToken,
       upstream: this.#options.upstream,
-      idleTimeoutMs: this.#options.modelIdleTimeoutMs,
+      modelIdleTimeoutMs: this.#options.modelIdleTimeoutMs,
+      budget: request.budget,
+      policy: request.network,
+      onDenied: request.onDenied ?? (() => {}),
     })
   }
 
-  #startProcess({ sandboxId, dirs, agentDir, owner, limits }: SandboxRequest): Promise<SandboxProcess> {
+  #startProcess(
+    { sandboxId, dirs, agentDir, owner, limits }: SandboxRequest,
+    { modelSocket, egressSocket }: SandboxNetwork,
+  ): Promise<SandboxProcess> {
     return this.provider.start({
       id: sandboxId,
       runtime: this.#options.runtime,
       agentDir,
       workspaceDir: dirs.workspace,
       homeDir: dirs.home,
-      modelSocket: modelSocket(dirs),
+      modelSocket,
+      egressSocket,
       owner,
       limits,
       env: this.#options.env,
@@ -105,14 +118,14 @@ function liveSandbox(
   request: SandboxRequest,
   process: SandboxProcess,
   bridge: BridgeClient,
-  proxy: ModelProxy,
+  network: SandboxNetwork,
 ): Sandbox {
   const watch = new LimitWatch(process, request.limits, request.onLimit)
   const stop = async () => {
     watch.stop()
     bridge.close(new AshError('sandbox_died', 'The sandbox was stopped'))
     await process.kill()
-    await closeProxy(proxy, request)
+    await network.close()
   }
   let stopping: Promise<void> | undefined
   const stopOnce = () => {
@@ -126,6 +139,7 @@ function liveSandbox(
     bridge,
     exited: process.exited,
     hasJustKilled: () => watch.hasJustKilled(),
+    setNetwork: (policy) => network.setPolicy(policy),
     stop: stopOnce,
   }
 }
@@ -158,11 +172,6 @@ async function becomesReady(bridge: BridgeClient, process: SandboxProcess): Prom
   throw new AshError('sandbox_start_failed', `The sandbox did not start: ${reason}`)
 }
 
-async function closeProxy(proxy: ModelProxy | undefined, { dirs }: SandboxRequest): Promise<void> {
-  await proxy?.close()
-  await rm(dirs.run, { recursive: true, force: true })
-}
-
 /** What the operating system refuses, such as a missing agent folder or a full disk, is a failure to start. */
 function asStartFailure(error: unknown): unknown {
   const { code, syscall } = error as NodeJS.ErrnoException
@@ -172,5 +181,3 @@ function asStartFailure(error: unknown): unknown {
     cause: error,
   })
 }
-
-const modelSocket = (dirs: SessionDirs) => join(dirs.run, 'model.sock')

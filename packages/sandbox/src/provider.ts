@@ -26,6 +26,8 @@ export interface SandboxSpec {
   homeDir: string
   /** Socket of this sandbox's model proxy. */
   modelSocket: string
+  /** Socket of this sandbox's egress proxy. */
+  egressSocket: string
   /** Host user that owns workspace and home; undefined where the server cannot switch users. */
   owner: Owner | undefined
   limits: ResourceLimits

@@ -6,6 +6,7 @@ const PATHS = {
   home: '/home/ash',
   agent: '/agent',
   modelSocket: '/run/ash/model.sock',
+  egressSocket: '/run/ash/egress.sock',
   claude: '/opt/ash/claude',
   nodeDir: '/opt/ash',
   tmp: '/tmp',
@@ -20,6 +21,7 @@ const OWN = {
   ASH_AGENT_DIR: '/agent',
   ASH_WORKSPACE_DIR: '/workspace',
   ASH_MODEL_SOCKET: '/run/ash/model.sock',
+  ASH_EGRESS_SOCKET: '/run/ash/egress.sock',
   ASH_CLAUDE: '/opt/ash/claude',
   ASH_BRIDGE_FD: '3',
 }

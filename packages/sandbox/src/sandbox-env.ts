@@ -4,6 +4,7 @@ export interface SandboxPaths {
   home: string
   agent: string
   modelSocket: string
+  egressSocket: string
   claude: string
   nodeDir: string
   tmp: string
@@ -29,6 +30,7 @@ export function sandboxEnv(
     ASH_AGENT_DIR: paths.agent,
     ASH_WORKSPACE_DIR: paths.workspace,
     ASH_MODEL_SOCKET: paths.modelSocket,
+    ASH_EGRESS_SOCKET: paths.egressSocket,
     ASH_CLAUDE: paths.claude,
     ASH_BRIDGE_FD: '3',
   }

@@ -16,7 +16,7 @@ export type SessionEvent =
   | { type: 'message'; id: string; message: SdkMessage }
   | ({ type: 'done'; id: string } & DoneEventData)
   | ({ type: 'error'; id: string } & ErrorEventData)
-  | { type: 'status' | 'log' | 'limit'; id: string; data: Record<string, unknown> }
+  | { type: 'status' | 'log' | 'limit' | 'egress_denied'; id: string; data: Record<string, unknown> }
   /** Of a kind newer than this client. */
   | { type: 'unknown'; id: string; event: string; data: unknown }
 
@@ -36,6 +36,7 @@ export function toEvent(frame: SSEFrame): SessionEvent {
     case 'status':
     case 'log':
     case 'limit':
+    case 'egress_denied':
       return { type: event, id, data: withText<Record<string, unknown>>(data, event) }
     default:
       return { type: 'unknown', id, event, data }

@@ -7,6 +7,7 @@ import {
   type MessageSend,
   type Session,
   type SessionCreate,
+  type SessionPatch,
   type SessionStatus,
 } from '@ash-ai/shared'
 import type { PageOptions } from './agent-client.ts'
@@ -56,6 +57,12 @@ export class SessionClient {
 
   async get(id: string, options?: RequestOptions): Promise<Session> {
     return await this.#change('GET', sessionPath(id), options)
+  }
+
+  /** Changes what a session may reach or spend, at once. */
+  async patch(id: string, change: SessionPatch, options?: RequestOptions): Promise<Session> {
+    const request = { ...options, method: 'PATCH' as const, path: sessionPath(id), json: change }
+    return (await this.#http.json<{ session: Session }>(request, 'session')).session
   }
 
   /** Ends a session for good. */

@@ -28,6 +28,8 @@ export interface Config {
   readonly credentialKey?: string
   /** CLAUDE_CODE_MAX_RETRIES, handed into sandboxes. */
   readonly claudeMaxRetries?: number
+  /** Prices of models beside those Ash knows, USD per million tokens. */
+  readonly modelPrices?: Record<string, unknown>
   readonly model: ModelConfig
 }
 
@@ -94,6 +96,21 @@ const headerLines = z.string().transform((text, context) => {
   return headers
 })
 
+const jsonObject = z.string().transform((text, context) => {
+  const value = z.record(z.string(), z.unknown()).safeParse(parseJson(text))
+  if (value.success) return value.data
+  context.addIssue({ code: 'custom', message: 'must be a JSON object' })
+  return z.NEVER
+})
+
+function parseJson(text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch {
+    return undefined
+  }
+}
+
 const Variables = z.object({
   ASH_PORT: integer(0, 65_535).default(DEFAULT_PORT),
   ASH_HOST: z.string().default(DEFAULT_HOST),
@@ -123,6 +140,7 @@ const Variables = z.object({
   ANTHROPIC_BASE_URL: url('http:', 'https:').optional(),
   ANTHROPIC_CUSTOM_HEADERS: headerLines.default({}),
   CLAUDE_CODE_MAX_RETRIES: integer(0, 100).optional(),
+  ASH_MODEL_PRICES: jsonObject.optional(),
   XDG_DATA_HOME: z.string().optional(),
 })
 type Variables = z.infer<typeof Variables>
@@ -155,6 +173,7 @@ function toConfig(variables: Variables, host: HostFacts): Config {
     shutdownTimeoutMs: variables.ASH_SHUTDOWN_TIMEOUT_MS,
     ...present('credentialKey', variables.ASH_CREDENTIAL_KEY),
     ...present('claudeMaxRetries', variables.CLAUDE_CODE_MAX_RETRIES),
+    ...present('modelPrices', variables.ASH_MODEL_PRICES),
     model: modelConfig(variables),
   }
 }

@@ -14,6 +14,7 @@ export { ExecReply, ExecRequest } from './api/exec-schemas.ts'
 export { FileEntry, FileList, FilesWrite, FileText } from './api/file-schemas.ts'
 export {
   type DoneEventData,
+  type EgressDeniedEventData,
   type ErrorEventData,
   EVENT_TYPES,
   type EventType,
@@ -24,7 +25,15 @@ export {
   type TurnEventData,
 } from './api/message-schemas.ts'
 export { Health, Ready } from './api/platform-schemas.ts'
-export { AgentConfig, Limits, sdkOptions } from './api/sandbox-settings.ts'
+export {
+  AgentConfig,
+  BudgetLimits,
+  Limits,
+  ModelUsage,
+  Network,
+  SessionPatch,
+  sdkOptions,
+} from './api/sandbox-settings.ts'
 export { Session, SessionCreate, SessionList } from './api/session-schemas.ts'
 export {
   DEFAULT_EXEC_TIMEOUT_MS,

@@ -1,9 +1,12 @@
 // A server reduced to its sandboxes: bundled into one file, run as whichever user a test wants, told over IPC what to do.
 import { join } from 'node:path'
 import {
+  Budget,
   createProvider,
   DEFAULT_LIMITS,
+  loadPrices,
   type Owner,
+  parsePolicy,
   type Runtime,
   type RuntimeSource,
   type Sandbox,
@@ -74,6 +77,8 @@ async function start(name: string, owner: Owner | undefined): Promise<StartReply
     agentDir: setup.agentDir,
     owner,
     limits: DEFAULT_LIMITS,
+    network: parsePolicy('none'),
+    budget: new Budget(loadPrices()),
     setup: { sessionId: name, env: {} },
   })
   sandboxes.set(name, sandbox)

@@ -2,6 +2,7 @@ import { timingSafeEqual } from 'node:crypto'
 import http from 'node:http'
 import https from 'node:https'
 import { listenOnPath } from './listen-on-path.ts'
+import type { Exchange, ModelGuard } from './model/model-guard.ts'
 
 /** The model API as the server reaches it. The key stays here: sandboxes have a token instead. */
 export interface ModelUpstream {
@@ -19,6 +20,8 @@ export interface ModelProxyOptions {
   upstream: ModelUpstream
   /** A silent upstream is given up after this long: the agent's client would wait for ever. */
   idleTimeoutMs: number
+  /** Meters the session, holds its budget and its network policy; without it everything passes unread. */
+  guard?: ModelGuard | undefined
 }
 
 export interface ModelProxy {
@@ -67,9 +70,41 @@ function handle(
     refuse(response, 403, 'permission_error', `${call} is not part of the model API`)
   } else if (Number(request.headers['content-length'] ?? 0) > MAX_REQUEST_BYTES) {
     refuse(response, 413, 'request_too_large', `a request may have ${MAX_REQUEST_BYTES} bytes`)
-  } else {
+  } else if (options.guard === undefined || request.method === 'GET') {
     forward(request, response, options, url)
+  } else {
+    admit(request, response, options, url, options.guard)
   }
+}
+
+/** A guarded request is read whole before anything of it leaves; its bytes then go on unchanged. */
+function admit(
+  request: http.IncomingMessage,
+  response: http.ServerResponse,
+  options: ModelProxyOptions,
+  url: string,
+  guard: ModelGuard,
+): void {
+  const chunks: Buffer[] = []
+  let isTooLarge = false
+  limitBytes(request, MAX_REQUEST_BYTES, () => {
+    if (!isTooLarge) refuse(response, 413, 'request_too_large', 'the request is too large')
+    isTooLarge = true
+    chunks.length = 0
+  })
+  request.on('data', (chunk: Buffer) => isTooLarge || chunks.push(chunk))
+  request.on('end', () => {
+    if (isTooLarge || response.destroyed) return
+    const body = Buffer.concat(chunks)
+    const admission = guard.admit(
+      body,
+      /^\/v1\/messages\/count_tokens(\?|$)/.test(url) ? 'count_tokens' : 'messages',
+    )
+    if (admission.isAdmitted)
+      return forward(request, response, options, url, { body, exchange: admission.exchange })
+    const { status, type, message, headers } = admission.refusal
+    refuse(response, status, type, message, headers)
+  })
 }
 
 function forward(
@@ -77,6 +112,7 @@ function forward(
   response: http.ServerResponse,
   { upstream, idleTimeoutMs }: ModelProxyOptions,
   path: string,
+  guarded?: { body: Buffer; exchange: Exchange },
 ): void {
   const target = new URL(upstream.baseUrl.replace(/\/+$/, '') + path)
   const isSecure = target.protocol === 'https:'
@@ -87,7 +123,9 @@ function forward(
       ...pick(request.headers, REQUEST_HEADERS),
       ...upstream.headers,
       ...credentials(upstream),
-      ...lengthOf(request),
+      ...(guarded
+        ? { 'accept-encoding': 'identity', 'content-length': guarded.body.length }
+        : lengthOf(request)),
     },
     timeout: idleTimeoutMs,
   })
@@ -99,17 +137,29 @@ function forward(
     else refuse(response, status, type, message)
   }
   outgoing.on('timeout', () => fail(504, 'timeout_error', `the model API was silent for ${idleTimeoutMs} ms`))
-  outgoing.on('error', (error) => fail(502, 'api_error', `the model API cannot be reached: ${error.message}`))
+  outgoing.on('error', (error: NodeJS.ErrnoException) => {
+    if (error.syscall === 'connect' || error.syscall === 'getaddrinfo') guarded?.exchange.onUnsent()
+    fail(502, 'api_error', `the model API cannot be reached: ${error.message}`)
+  })
   outgoing.on('response', (incoming) => {
     response.writeHead(incoming.statusCode ?? 502, pick(incoming.headers, RESPONSE_HEADERS))
     response.flushHeaders()
     incoming.on('error', () => response.destroy())
     incoming.on('aborted', () => response.destroy())
-    incoming.pipe(response)
+    guarded?.exchange.onResponse(incoming.statusCode ?? 502, incoming.headers)
+    incoming.pipe(response) // Before the meter: a chunk is on its way when the meter sees it.
+    if (guarded) incoming.on('data', (chunk: Buffer) => guarded.exchange.onData(chunk))
   })
-  response.on('close', () => outgoing.destroy())
-  limitBytes(request, MAX_REQUEST_BYTES, () => fail(413, 'request_too_large', 'the request is too large'))
+  response.on('close', () => {
+    outgoing.destroy()
+    guarded?.exchange.end()
+  })
   request.on('error', () => outgoing.destroy())
+  if (guarded) {
+    outgoing.end(guarded.body)
+    return
+  }
+  limitBytes(request, MAX_REQUEST_BYTES, () => fail(413, 'request_too_large', 'the request is too large'))
   request.pipe(outgoing)
 }
 
@@ -147,7 +197,15 @@ function pick(headers: http.IncomingHttpHeaders, allowed: RegExp): http.Outgoing
 }
 
 /** Errors in the model API's own shape, so that the agent's client understands them. */
-function refuse(response: http.ServerResponse, status: number, type: string, message: string): void {
+function refuse(
+  response: http.ServerResponse,
+  status: number,
+  type: string,
+  message: string,
+  headers: Record<string, string> = {},
+): void {
   const body = JSON.stringify({ type: 'error', error: { type, message: `Ash model proxy: ${message}` } })
-  response.writeHead(status, { 'content-type': 'application/json', connection: 'close' }).end(body)
+  response
+    .writeHead(status, { ...headers, 'content-type': 'application/json', connection: 'close' })
+    .end(body)
 }

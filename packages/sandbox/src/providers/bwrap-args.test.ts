@@ -17,6 +17,7 @@ const SPEC: SandboxSpec = {
   workspaceDir: '/srv/ash/sandboxes/1/workspace',
   homeDir: '/srv/ash/sandboxes/1/home',
   modelSocket: '/srv/ash/sandboxes/1/run/model.sock',
+  egressSocket: '/srv/ash/sandboxes/1/run/egress.sock',
   owner: { uid: 200_000, gid: 200_000 },
   limits: DEFAULT_LIMITS,
   env: { PATH: '/usr/bin', LANG: 'C.UTF-8', ODD: '--bind / /host' },
@@ -97,6 +98,7 @@ test.each(hosts)(
       ),
       SPEC.agentDir,
       SPEC.modelSocket,
+      SPEC.egressSocket,
     ])
     const fromHost = named(optionsOn(host), '--ro-bind', '--ro-bind-try')
       .map(([, source]) => source)

@@ -90,6 +90,7 @@ function rootFileSystem(spec: SandboxSpec, host: BwrapHost): string[] {
     ...['--ro-bind', runtime.claude, SANDBOX_PATHS.claude],
     ...['--ro-bind', spec.agentDir, SANDBOX_PATHS.agent],
     ...['--ro-bind', spec.modelSocket, SANDBOX_PATHS.modelSocket],
+    ...['--ro-bind', spec.egressSocket, SANDBOX_PATHS.egressSocket],
     // Last and with nothing mounted below them: bubblewrap before 0.12 follows links there when it makes mount points.
     ...['--bind', spec.homeDir, SANDBOX_PATHS.home],
     ...['--bind', spec.workspaceDir, SANDBOX_PATHS.workspace],

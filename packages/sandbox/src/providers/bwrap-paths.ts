@@ -5,6 +5,7 @@ export const SANDBOX_PATHS = {
   agent: '/agent',
   tmp: '/tmp',
   modelSocket: '/run/ash/model.sock',
+  egressSocket: '/run/ash/egress.sock',
   nodeDir: '/opt/ash',
   node: '/opt/ash/node',
   bridge: '/opt/ash/bridge.mjs',

@@ -24,6 +24,7 @@ export function createProcessProvider(): SandboxProvider {
         home: spec.homeDir,
         agent: spec.agentDir,
         modelSocket: spec.modelSocket,
+        egressSocket: spec.egressSocket,
         claude: spec.runtime.claude,
         nodeDir: dirname(spec.runtime.node),
         tmp: tmpdir(),

@@ -5,6 +5,8 @@ import { type BridgeEvent, type ExecResult, isAshError } from '@ash-ai/shared'
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import { DEFAULT_LIMITS } from '../limits/resource-limits.ts'
 import { type Sandbox, SandboxManager, type SandboxRequest } from '../manager.ts'
+import { Budget } from '../network/model/budget.ts'
+import { loadPrices } from '../network/model/price-table.ts'
 import type { ModelUpstream } from '../network/model-proxy.ts'
 import type { Owner, SandboxProvider } from '../provider.ts'
 import type { Runtime } from '../runtime.ts'
@@ -34,6 +36,13 @@ const COMMON_VARIABLES = [
   'ASH_SESSION_ID',
   'ASH_WORKSPACE_DIR',
   'CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC',
+  'HTTP_PROXY',
+  'HTTPS_PROXY',
+  'NO_PROXY',
+  'NODE_USE_ENV_PROXY',
+  'http_proxy',
+  'https_proxy',
+  'no_proxy',
   'HOME',
   'LANG',
   'OF_THE_OPERATOR',
@@ -72,6 +81,8 @@ export function describeSandboxProvider(name: string, make: () => Promise<Provid
         agentDir,
         owner: fixture.nextOwner(),
         limits: DEFAULT_LIMITS,
+        network: { mode: 'none' },
+        budget: new Budget(loadPrices()),
         setup: { sessionId: `session-${sandboxId}`, env: { OF_THE_SESSION: 'yes' } },
         ...more,
       }
@@ -184,6 +195,7 @@ export function describeSandboxProvider(name: string, make: () => Promise<Provid
           workspaceDir,
           homeDir,
           modelSocket,
+          egressSocket: modelSocket,
           owner,
           limits,
           env: {},

@@ -315,6 +315,8 @@ async function insertSession(
       isolation: 'bwrap',
       config: '{}',
       limits: '{}',
+      network: '"none"',
+      budget: '{}',
       env_sealed: '',
       owner_id: 'host',
       epoch: 1,

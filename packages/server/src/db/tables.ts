@@ -47,6 +47,10 @@ export interface SessionsTable {
   config: string
   /** In force for the session, as JSON. */
   limits: string
+  network: string
+  budget: string
+  /** What the session has used of the model, as JSON; null before the first request. */
+  model_usage: string | null
   env_sealed: string
   sdk_session_id: string | null
   /** The host that may write to this session, at this epoch. */

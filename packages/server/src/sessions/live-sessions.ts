@@ -1,4 +1,4 @@
-import type { Sandbox } from '@ash-ai/sandbox'
+import type { Budget, Sandbox } from '@ash-ai/sandbox'
 import { type AgentOptions, AshError } from '@ash-ai/shared'
 import type { EventLog } from './event-log.ts'
 import type { Fence } from './session-queries.ts'
@@ -7,6 +7,7 @@ import type { Fence } from './session-queries.ts'
 export interface LiveSession {
   fence: Fence
   sandbox: Sandbox
+  budget: Budget
   log: EventLog
   /** Options of the agent and, over them, of the session. */
   options: AgentOptions

@@ -1,4 +1,4 @@
-import type { SandboxPool, SandboxProvider } from '@ash-ai/sandbox'
+import type { PriceTable, SandboxPool, SandboxProvider } from '@ash-ai/sandbox'
 import type { Limits } from '@ash-ai/shared'
 import type { FastifyBaseLogger } from 'fastify'
 import type { Db } from '../db/open-db.ts'
@@ -21,6 +21,7 @@ export interface SessionDeps {
   /** Host users for sandboxes; undefined where the server cannot switch users. */
   sandboxUids: { base: number; count: number } | undefined
   turnTimeoutMs: number
+  prices: PriceTable
   /** Default and ceiling of what a sandbox may use. */
   limits: Limits
   log: FastifyBaseLogger

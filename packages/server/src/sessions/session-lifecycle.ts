@@ -1,15 +1,27 @@
 import { randomInt, randomUUID } from 'node:crypto'
 import { readdir, rm } from 'node:fs/promises'
 import { join } from 'node:path'
-import { type Owner, removeSessionDirs, type Sandbox, sessionDirs } from '@ash-ai/sandbox'
+import {
+  Budget,
+  type BudgetState,
+  type Owner,
+  parsePolicy,
+  removeSessionDirs,
+  type Sandbox,
+  sessionDirs,
+} from '@ash-ai/sandbox'
 import {
   type AgentConfig,
   AshError,
+  type BudgetLimits,
+  type EgressDeniedEventData,
   type ErrorEventData,
   isAshError,
   type LimitEventData,
   type Limits,
+  type Network,
   type SessionCreate,
+  type SessionPatch,
   type SessionStatus,
   sdkOptions,
 } from '@ash-ai/shared'
@@ -30,6 +42,7 @@ import {
   moveSession,
   reclaimSessions,
   type SessionRow,
+  setSandboxSettings,
 } from './session-queries.ts'
 import { relayUnsolicited } from './turns.ts'
 
@@ -46,7 +59,9 @@ export async function createSession(
   const agent = await getAgentForSession(deps, tenantId, agentName, agentVersion)
   deps.pool.assertRoom()
   const limits = effectiveLimits(deps.limits, agent.config.limits, config.limits)
-  const row = await insertNewSession(deps, tenantId, agent, { env, config, limits })
+  const settings = { ...agent.config, ...config }
+  parsePolicy(settings.network ?? 'none') // Refuses what it cannot read.
+  const row = await insertNewSession(deps, tenantId, agent, { env, config, limits, settings })
   await wakeSession(deps, tenantId, row.id).catch(async (error: unknown) => {
     // Refused, not failed: nothing of it may stay. Another session was quicker to the last slot.
     if (isAshError(error, 'pool_full')) await deleteSession(deps.db, fenceOf(row))
@@ -55,11 +70,19 @@ export async function createSession(
   return getSession(deps.db, tenantId, row.id)
 }
 
+interface NewSession {
+  env: Record<string, string>
+  config: AgentConfig
+  limits: Limits
+  /** The agent's configuration with the session's over it. */
+  settings: AgentConfig
+}
+
 async function insertNewSession(
   deps: SessionDeps,
   tenantId: string,
   agent: { name: string; version: number },
-  { env, config, limits }: { env: Record<string, string>; config: AgentConfig; limits: Limits },
+  { env, config, limits, settings }: NewSession,
 ): Promise<SessionRow> {
   const id = randomUUID()
   const now = Date.now()
@@ -73,6 +96,9 @@ async function insertNewSession(
     isolation: deps.provider.isolation,
     config: JSON.stringify(config),
     limits: JSON.stringify(limits),
+    network: JSON.stringify(settings.network ?? 'none'),
+    budget: JSON.stringify(settings.budget ?? {}),
+    model_usage: null,
     env_sealed: deps.secrets.seal(env, envAad(tenantId, id)),
     sdk_session_id: null,
     owner_id: deps.hostId,
@@ -116,7 +142,8 @@ async function startLiveSession(deps: SessionDeps, row: SessionRow): Promise<Liv
   const fence = fenceOf(row)
   const agent = await getAgentForSession(deps, row.tenant_id, row.agent_name, row.agent_version)
   if (row.status !== 'starting') await moveSession(deps.db, fence, 'starting')
-  const sandbox = await startSandbox(deps, row, agent)
+  const budget = openBudget(deps, row)
+  const sandbox = await startSandbox(deps, row, agent, budget)
   try {
     const log = await deps.logs.get(fence)
     await moveSession(deps.db, fence, 'active', { sandbox_id: sandbox.id })
@@ -124,6 +151,7 @@ async function startLiveSession(deps: SessionDeps, row: SessionRow): Promise<Liv
     const live: LiveSession = {
       fence,
       sandbox,
+      budget,
       log,
       options: sdkOptions({ ...agent.config, ...(JSON.parse(row.config) as AgentConfig) }),
       sdkSessionId: row.sdk_session_id,
@@ -144,6 +172,7 @@ async function startSandbox(
   deps: SessionDeps,
   row: SessionRow,
   agent: { dir: string; env: Record<string, string> },
+  budget: Budget,
 ): Promise<Sandbox> {
   const endTimer = deps.metrics.sandboxStartSeconds.startTimer()
   const env = deps.secrets.open(row.env_sealed, envAad(row.tenant_id, row.id)) as Record<string, string>
@@ -153,11 +182,14 @@ async function startSandbox(
     agentDir: agent.dir,
     owner: ownerOf(row),
     limits: JSON.parse(row.limits) as Limits,
-    onLimit: (hit) => void noteLimit(deps, fenceOf(row), hit),
+    network: parsePolicy(JSON.parse(row.network) as Network),
+    budget,
+    onDenied: (denied) => void noteEvent(deps, fenceOf(row), 'egress_denied', denied),
+    onLimit: (hit) => void noteEvent(deps, fenceOf(row), 'limit', hit),
     setup: {
       sessionId: row.id,
       ...(row.sdk_session_id !== null && { sdkSessionId: row.sdk_session_id }),
-      env: { ...agent.env, ...env },
+      env: { ...thriftyEnv(row), ...agent.env, ...env },
     },
   })
   endTimer()
@@ -175,14 +207,53 @@ async function noteFailedStart(deps: SessionDeps, row: SessionRow, error: unknow
   )
 }
 
-async function noteLimit(deps: SessionDeps, fence: Fence, hit: LimitEventData): Promise<void> {
+/** The boundary speaks: what it refused becomes part of the session's log. */
+async function noteEvent(
+  deps: SessionDeps,
+  fence: Fence,
+  type: 'limit' | 'egress_denied',
+  data: LimitEventData | EgressDeniedEventData,
+): Promise<void> {
   const { sessionId } = fence
-  deps.log.warn({ sessionId, code: hit.code, limit: hit.limit }, 'limit met')
-  const turnId = deps.live.get(sessionId)?.turn?.id ?? null
-  const log = await deps.logs.get(fence)
-  await log
-    .append('limit', turnId, JSON.stringify(hit))
-    .catch((error: unknown) => deps.log.error({ err: error }, 'limit not stored'))
+  deps.log.warn({ sessionId, type, ...data }, 'sandbox met its boundary')
+  try {
+    const log = await deps.logs.get(fence)
+    await log.append(type, deps.live.get(sessionId)?.turn?.id ?? null, JSON.stringify(data))
+  } catch (error) {
+    deps.log.error({ err: error, sessionId }, 'an event of the boundary could not be stored')
+  }
+}
+
+function openBudget({ prices }: SessionDeps, row: SessionRow): Budget {
+  const state = row.model_usage === null ? undefined : (JSON.parse(row.model_usage) as BudgetState)
+  return new Budget(prices, JSON.parse(row.budget) as BudgetLimits, state)
+}
+
+/** By default `claude` asks for room for 128,000 tokens with each request, more than a small budget holds. */
+function thriftyEnv(row: SessionRow): Record<string, string> {
+  const { maxUsd, maxTokens } = JSON.parse(row.budget) as BudgetLimits
+  return maxUsd === undefined && maxTokens === undefined ? {} : { CLAUDE_CODE_MAX_OUTPUT_TOKENS: '8000' }
+}
+
+/** Changes what a session may reach or spend, at once where it is live. */
+export function patchSession(
+  deps: SessionDeps,
+  tenantId: string,
+  sessionId: string,
+  patch: SessionPatch,
+): Promise<SessionRow> {
+  return deps.live.exclusive(sessionId, async () => {
+    const row = await getOpenSession(deps.db, tenantId, sessionId)
+    const policy = patch.network && parsePolicy(patch.network)
+    await setSandboxSettings(deps.db, fenceOf(row), {
+      ...(patch.network && { network: JSON.stringify(patch.network) }),
+      ...(patch.budget && { budget: JSON.stringify(patch.budget) }),
+    })
+    const live = deps.live.get(sessionId)
+    if (policy) live?.sandbox.setNetwork(policy)
+    if (patch.budget) live?.budget.setLimits(patch.budget)
+    return getSession(deps.db, tenantId, sessionId)
+  })
 }
 
 /** A sandbox that ends by itself leaves the session in `error`; the next call that needs one starts another. */

@@ -1,7 +1,11 @@
+import type { BudgetState } from '@ash-ai/sandbox'
 import {
   type AgentConfig,
   AshError,
+  type BudgetLimits,
   type Limits,
+  ModelUsage,
+  type Network,
   type Session,
   type SessionStatus,
   statusesBefore,
@@ -132,6 +136,30 @@ export async function setSdkSessionId(db: Db, fence: Fence, sdkSessionId: string
     .execute()
 }
 
+export async function setModelUsage(db: Db, fence: Fence, usage: string): Promise<void> {
+  await db
+    .updateTable('sessions')
+    .set({ model_usage: usage })
+    .where('tenant_id', '=', fence.tenantId)
+    .where('id', '=', fence.sessionId)
+    .where('epoch', '=', fence.epoch)
+    .execute()
+}
+
+export async function setSandboxSettings(
+  db: Db,
+  fence: Fence,
+  settings: { network?: string; budget?: string },
+): Promise<void> {
+  await db
+    .updateTable('sessions')
+    .set(settings)
+    .where('tenant_id', '=', fence.tenantId)
+    .where('id', '=', fence.sessionId)
+    .where('epoch', '=', fence.epoch)
+    .execute()
+}
+
 export async function touchSession(db: Db, fence: Fence): Promise<void> {
   await db
     .updateTable('sessions')
@@ -183,6 +211,20 @@ export async function listOwnedIds(db: Db, ownerId: string): Promise<Set<string>
   return new Set(rows.map((row) => row.id))
 }
 
+/** What the session has used of the model so far. */
+function usageOf({ model_usage }: SessionRow): ModelUsage {
+  if (model_usage === null)
+    return {
+      requests: 0,
+      inputTokens: 0,
+      outputTokens: 0,
+      cacheCreationTokens: 0,
+      cacheReadTokens: 0,
+      usd: 0,
+    }
+  return ModelUsage.parse((JSON.parse(model_usage) as BudgetState).session)
+}
+
 /** The row as clients see it. */
 export function toSession(row: SessionRow, env: Record<string, string>): Session {
   const config = JSON.parse(row.config) as AgentConfig
@@ -198,6 +240,9 @@ export function toSession(row: SessionRow, env: Record<string, string>): Session
     ...(config.model !== undefined && { model: config.model }),
     config,
     limits: JSON.parse(row.limits) as Limits,
+    network: JSON.parse(row.network) as Network,
+    ...(row.budget !== '{}' && { budget: JSON.parse(row.budget) as BudgetLimits }),
+    usage: usageOf(row),
     env: Object.fromEntries(Object.keys(env).map((name) => [name, '***' as const])),
     createdAt: new Date(row.created_at).toISOString(),
     lastActiveAt: new Date(row.last_active_at).toISOString(),

@@ -6,12 +6,20 @@ import {
   SessionCreate,
   SessionId,
   SessionList,
+  SessionPatch,
 } from '@ash-ai/shared'
 import type { FastifyInstance } from 'fastify'
 import type { ZodTypeProvider } from 'fastify-type-provider-zod'
 import { z } from 'zod'
 import type { SessionDeps } from './session-deps.ts'
-import { createSession, endSession, envAad, pauseSession, wakeSession } from './session-lifecycle.ts'
+import {
+  createSession,
+  endSession,
+  envAad,
+  patchSession,
+  pauseSession,
+  wakeSession,
+} from './session-lifecycle.ts'
 import { getSession, listSessions, type SessionRow, toSession } from './session-queries.ts'
 
 const Params = z.object({ id: SessionId })
@@ -61,6 +69,22 @@ export function registerSessionRoutes(app: FastifyInstance, deps: SessionDeps): 
     '/api/sessions/:id',
     { schema: { tags, summary: 'Read a session', params: Params, response: { 200: OneSession } } },
     async (request) => ({ session: show(await getSession(deps.db, request.tenantId, request.params.id)) }),
+  )
+
+  routes.patch(
+    '/api/sessions/:id',
+    {
+      schema: {
+        tags,
+        summary: 'Change what a session may reach or spend, at once',
+        params: Params,
+        body: SessionPatch,
+        response: { 200: OneSession },
+      },
+    },
+    async (request) => ({
+      session: show(await patchSession(deps, request.tenantId, request.params.id, request.body)),
+    }),
   )
 
   routes.delete(

@@ -9,10 +9,11 @@ import {
   isAshError,
   type MessageEvent,
   type MessageSend,
+  ModelUsage,
 } from '@ash-ai/shared'
 import type { LiveSession } from './live-sessions.ts'
 import type { SessionDeps } from './session-deps.ts'
-import { setSdkSessionId, touchSession } from './session-queries.ts'
+import { setModelUsage, setSdkSessionId, touchSession } from './session-queries.ts'
 
 const INTERRUPT_GRACE_MS = 10_000
 /** `lastActiveAt` is at most this much behind: a write for every turn would cost more than it tells. */
@@ -70,17 +71,26 @@ async function runTurn(
   const deadline = limitTurn(deps, live)
   let outcome = 'done'
   try {
+    live.budget.beginTurn(turnId)
     const done = await relayEvents(deps, live, turnId, { content, options })
     if (deadline.hasPassed()) throw turnTimeout(deps)
     await live.log.append(
       'done',
       turnId,
-      JSON.stringify({ sessionId: live.fence.sessionId, turnId, ...done }),
+      JSON.stringify({
+        sessionId: live.fence.sessionId,
+        turnId,
+        ...done,
+        ...(await meterTurn(deps, live, turnId)),
+      }),
     )
   } catch (error) {
     const data = turnError(turnId, deadline.hasPassed() ? turnTimeout(deps) : await explain(live, error))
     outcome = data.code
     deps.log.warn({ sessionId: live.fence.sessionId, turnId, code: data.code }, 'turn failed')
+    await meterTurn(deps, live, turnId).catch((cause: unknown) =>
+      deps.log.error({ err: cause }, 'usage not stored'),
+    )
     await endWithError(deps, live, turnId, data)
   } finally {
     deadline.clear()
@@ -98,6 +108,18 @@ function noteActivity(deps: SessionDeps, live: LiveSession): void {
   touchSession(deps.db, live.fence).catch((error: unknown) =>
     deps.log.error({ err: error }, 'session not touched'),
   )
+}
+
+/** What the turn cost is stored before its end is told; a turn that asked nothing of the model costs no write. */
+async function meterTurn(
+  deps: SessionDeps,
+  live: LiveSession,
+  turnId: string,
+): Promise<{ modelUsage?: ModelUsage }> {
+  const { turn } = live.budget.totals(turnId)
+  if (turn.requests === 0) return {}
+  await setModelUsage(deps.db, live.fence, JSON.stringify(live.budget))
+  return { modelUsage: ModelUsage.parse(turn) }
 }
 
 /** An agent that crashed because the kernel needed its memory says so. */

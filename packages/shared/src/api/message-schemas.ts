@@ -2,6 +2,7 @@ import { z } from 'zod'
 import { MAX_CONTENT_BLOCKS, MAX_MESSAGE_CHARS } from '../constants.ts'
 import { AgentOptions } from './agent-options.ts'
 import { IsoTime } from './common-schemas.ts'
+import type { ModelUsage } from './sandbox-settings.ts'
 
 const ContentBlock = z.looseObject({ type: z.enum(['text', 'image', 'document']) })
 
@@ -14,7 +15,16 @@ export const MessageSend = AgentOptions.extend({
 export type MessageSend = z.infer<typeof MessageSend>
 
 /** Everything a client may see of a session is one of these, in this order of `seq`. */
-export const EVENT_TYPES = ['turn', 'message', 'limit', 'status', 'log', 'error', 'done'] as const
+export const EVENT_TYPES = [
+  'turn',
+  'message',
+  'egress_denied',
+  'limit',
+  'status',
+  'log',
+  'error',
+  'done',
+] as const
 export type EventType = (typeof EVENT_TYPES)[number]
 
 /** One entry of a session's log. `data` of a `message` is the SDK's message exactly as the SDK produced it. */
@@ -53,10 +63,20 @@ export interface LimitEventData {
   limit: number
   count: number
 }
+/** A destination that the network policy refuses; `setting` is what would allow it. */
+export interface EgressDeniedEventData {
+  host: string
+  port: number
+  reason: string
+  setting?: string | undefined
+  count: number
+}
 export interface DoneEventData {
   sessionId: string
   turnId: string
   stopReason: string
   usage?: unknown
+  /** What the turn asked of the model, as the model proxy counted it. */
+  modelUsage?: ModelUsage
   reopened?: string[]
 }

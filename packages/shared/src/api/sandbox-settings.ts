@@ -13,11 +13,54 @@ export const Limits = z
   .meta({ id: 'Limits' })
 export type Limits = z.infer<typeof Limits>
 
+/** What a sandbox may reach: nothing, everything public, or the hosts named. */
+export const Network = z
+  .union([z.enum(['none', 'open']), z.array(z.string().min(1).max(300)).max(1000)])
+  .describe('"none", "open", or hosts: host, *.host, host:port. Without a port: 80 and 443')
+  .meta({ id: 'Network' })
+export type Network = z.infer<typeof Network>
+
+/** What a session may spend on the model, in all. */
+export const BudgetLimits = z
+  .strictObject({
+    maxTokens: z.number().int().min(1).optional().describe('Read and written, cached ones too'),
+    maxUsd: z.number().positive().optional(),
+  })
+  .meta({ id: 'Budget' })
+export type BudgetLimits = z.infer<typeof BudgetLimits>
+
+/** What the model was asked for, as the model proxy counted it. */
+export const ModelUsage = z
+  .object({
+    requests: z.number().int(),
+    inputTokens: z.number().int(),
+    outputTokens: z.number().int(),
+    cacheCreationTokens: z.number().int(),
+    cacheReadTokens: z.number().int(),
+    usd: z.number().describe('By the price table; requests to models without a price are left out'),
+  })
+  .meta({ id: 'ModelUsage' })
+export type ModelUsage = z.infer<typeof ModelUsage>
+
+/** What Ash itself decides for a sandbox. */
+const SandboxSettings = z.strictObject({
+  limits: Limits.partial().optional(),
+  network: Network.optional(),
+  budget: BudgetLimits.optional(),
+})
+
 /** Options of the agent SDK, and what Ash itself decides for a sandbox. */
-export const AgentConfig = AgentOptions.extend({ limits: Limits.partial().optional() })
+export const AgentConfig = AgentOptions.extend(SandboxSettings.shape)
 export type AgentConfig = z.infer<typeof AgentConfig>
 
 /** The part of a configuration that reaches the agent SDK. */
-export function sdkOptions({ limits: _limits, ...options }: AgentConfig): AgentOptions {
+export function sdkOptions(config: AgentConfig): AgentOptions {
+  const { limits: _limits, network: _network, budget: _budget, ...options } = config
   return options
 }
+
+/** What can be changed while a session lives. */
+export const SessionPatch = SandboxSettings.pick({ network: true, budget: true })
+  .refine((patch) => Object.keys(patch).length > 0, 'must change something')
+  .meta({ id: 'SessionPatch' })
+export type SessionPatch = z.infer<typeof SessionPatch>

@@ -1,7 +1,7 @@
 import { z } from 'zod'
 import { SESSION_STATUSES } from '../session-state.ts'
 import { AgentName, Env, IsoTime, Paging } from './common-schemas.ts'
-import { AgentConfig, Limits } from './sandbox-settings.ts'
+import { AgentConfig, BudgetLimits, Limits, ModelUsage, Network } from './sandbox-settings.ts'
 
 const SessionStatusSchema = z.enum(SESSION_STATUSES)
 
@@ -25,6 +25,9 @@ export const Session = z
     model: z.string().optional(),
     config: AgentConfig,
     limits: Limits.describe('In force for this session'),
+    network: Network,
+    budget: BudgetLimits.optional(),
+    usage: ModelUsage,
     env: z.record(z.string(), z.literal('***')),
     createdAt: IsoTime,
     lastActiveAt: IsoTime,

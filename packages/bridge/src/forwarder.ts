@@ -1,7 +1,7 @@
 import { type AddressInfo, connect, createServer } from 'node:net'
 
 /** A port inside the sandbox that leads to the model proxy outside: clients of the API speak TCP, the way out is a socket. */
-export async function startModelForwarder(socketPath: string): Promise<string> {
+export async function startForwarder(socketPath: string): Promise<string> {
   const server = createServer((inside) => {
     const outside = connect(socketPath)
     inside.pipe(outside).pipe(inside)

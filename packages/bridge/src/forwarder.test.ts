@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
 import { expect, onTestFinished, test } from 'vitest'
-import { startModelForwarder } from './model-forwarder.ts'
+import { startForwarder } from './forwarder.ts'
 
 async function listen(server: Server): Promise<string> {
   const dir = await mkdtemp(join(tmpdir(), 'ash-bridge-'))
@@ -33,7 +33,7 @@ test('a request over TCP is answered by whoever listens on the socket', async ()
   const path = await listen(
     http.createServer((request, response) => response.end(`${request.method} ${request.url}`)),
   )
-  const url = await startModelForwarder(path)
+  const url = await startForwarder(path)
   expect(new URL(url).hostname).toBe('127.0.0.1')
   const response = await fetch(`${url}/v1/messages`, {
     method: 'POST',
@@ -52,7 +52,7 @@ test('a long answer arrives whole at a slow reader although the other side has c
       socket.resume().end(Buffer.alloc(bytes, 'x'))
     }),
   )
-  const socket = dial(await startModelForwarder(path))
+  const socket = dial(await startForwarder(path))
   let received = 0
   socket.once('data', (chunk: Buffer) => {
     received += chunk.length
@@ -73,7 +73,7 @@ test('a long answer arrives whole at a slow reader although the other side has c
 test('a client that goes away closes its connection outside', async () => {
   const accepted = Promise.withResolvers<Socket>()
   const path = await listen(createServer((socket) => accepted.resolve(socket)))
-  const socket = dial(await startModelForwarder(path))
+  const socket = dial(await startForwarder(path))
   socket.write('POST')
   const outside = await accepted.promise
   const gone = once(outside.resume(), 'close')
@@ -82,6 +82,6 @@ test('a client that goes away closes its connection outside', async () => {
 })
 
 test('a socket nobody listens on ends the connection instead of hanging', async () => {
-  const socket = dial(await startModelForwarder('/nonexistent/model.sock'))
+  const socket = dial(await startForwarder('/nonexistent/model.sock'))
   expect(await text(socket).catch(() => 'reset')).toMatch(/^(reset)?$/)
 })
