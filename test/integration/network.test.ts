@@ -24,7 +24,9 @@ afterAll(async () => {
 const curl = (url: string) => ({ command: `curl -sS -m 5 -w '\n%{http_code}' ${url}` })
 const asked = () => `http://127.0.0.1:${port}/`
 /** `curl` asks for loopback itself unless it is told not to. */
-const throughProxy = (url: string) => ({ command: `no_proxy= NO_PROXY= curl -sS -m 5 -w '\n%{http_code}' ${url}` })
+const throughProxy = (url: string) => ({
+  command: `no_proxy= NO_PROXY= curl -sS -m 5 -w '\n%{http_code}' ${url}`,
+})
 
 async function denials(sessionId: string): Promise<SessionEvent[]> {
   const found: SessionEvent[] = []

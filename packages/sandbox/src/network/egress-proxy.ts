@@ -12,7 +12,7 @@ import { openTunnel } from './egress-tunnel.ts'
 import { listenOnPath } from './listen-on-path.ts'
 import { type Destination, type NetworkPolicy, parseAuthority } from './network-policy.ts'
 
-export interface EgressLimits {
+interface EgressLimits {
   /** Connections from the sandbox, and from there to the world, at one time. */
   maxConnections: number
   maxHeaderBytes: number

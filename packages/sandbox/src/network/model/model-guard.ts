@@ -10,7 +10,7 @@ import { createUsageReader, type UsageReader } from './usage-meter.ts'
  * text; so does 403, after the CLI's words "Failed to authenticate", and as a web search it only fails that tool;
  * 400 is repeated five times at once; 429 is repeated ten times at most and obeys `retry-after`.
  */
-export interface GuardRefusal {
+interface GuardRefusal {
   status: 400 | 402 | 403 | 429
   type: 'invalid_request_error' | 'billing_error' | 'permission_error' | 'rate_limit_error'
   message: string
