@@ -2,8 +2,15 @@ import { connect, isIP, type Socket } from 'node:net'
 import type { Writable } from 'node:stream'
 import type { ClientHello } from './client-hello.ts'
 import { DenialLog, type EgressDenied } from './denial-log.ts'
-import { isForbiddenAddress, ownAddresses } from './forbidden-address.ts'
-import { type Decision, type Destination, decide, type NetworkPolicy, settingFor } from './network-policy.ts'
+import { isForbiddenAddress, isLocalAddress, ownAddresses } from './forbidden-address.ts'
+import {
+  type Decision,
+  type Destination,
+  decide,
+  type NetworkPolicy,
+  type Objection,
+  settingFor,
+} from './network-policy.ts'
 import { resolveHost } from './resolve-host.ts'
 
 export interface EgressRoutesOptions {
@@ -151,12 +158,8 @@ export class EgressRoutes {
 function judge(policy: NetworkPolicy, { destination, addresses, protocol }: Route): Decision {
   const decision = decide(policy, destination)
   if (!decision.allowed) return decision
-  const own = decision.isNamed || addresses.length === 0 ? [] : ownAddresses()
-  const forbidden = decision.isNamed ? undefined : addresses.find((one) => isForbiddenAddress(one, own))
-  if (forbidden !== undefined) {
-    const reason = `${forbidden} is not a public address, and the network policy does not name this very host`
-    return { allowed: false, reason, setting: settingFor(destination) }
-  }
+  const objection = objectionToAddresses(destination, addresses, decision.isNamed)
+  if (objection) return { allowed: false, ...objection }
   if (protocol === 'not tls' && !decision.isAnyProtocol) {
     const reason = 'only TLS may be spoken there, as the network policy does not name the port'
     return { allowed: false, reason, setting: settingFor(destination, { isPortNamed: true }) }
@@ -166,6 +169,27 @@ function judge(policy: NetworkPolicy, { destination, addresses, protocol }: Rout
     return { allowed: false, reason: `the TLS server name is ${name}, not the host asked for` }
   }
   return decision
+}
+
+/** Whoever runs the DNS of a named host may point it at private services, but not at this machine. */
+function objectionToAddresses(
+  destination: Destination,
+  addresses: string[],
+  isNamed: boolean,
+): Objection | undefined {
+  const isLiteral = isIP(destination.host) !== 0 || destination.host === 'localhost'
+  if (addresses.length === 0 || (isNamed && isLiteral)) return undefined
+  const own = ownAddresses()
+  const forbidden = addresses.find((one) =>
+    isNamed ? isLocalAddress(one, own) : isForbiddenAddress(one, own),
+  )
+  if (forbidden === undefined) return undefined
+  if (isNamed)
+    return { reason: `the name leads to ${forbidden}, which only a policy naming that address may reach` }
+  return {
+    reason: `${forbidden} is not a public address, and the network policy does not name this very host`,
+    setting: settingFor(destination),
+  }
 }
 
 /** Clients send no name for an address. */

@@ -93,7 +93,7 @@ test('without anything injected, names come from this machine and the first addr
   for (const [host, resolve] of [
     ['localhost', undefined],
     ['127.0.0.1', undefined],
-    ['two.test', async () => ['127.0.0.2', '::1', '127.0.0.1']],
+    ['localhost', async () => ['127.0.0.2', '::1', '127.0.0.1']],
   ] as const) {
     const policy = { mode: 'allowlist', hosts: [`${host}:${port}`] } as const
     const options = {
@@ -111,6 +111,24 @@ test('without anything injected, names come from this machine and the first addr
       `http://${host}:${port}/`,
     ])
     expect(stdout).toBe('ok')
+    await proxy.close()
+  }
+})
+
+test('a name that the policy names does not lead to this machine, whatever its DNS says', async () => {
+  const port = await listen(http.createServer((_, response) => response.end('ok')))
+  const { startEgressProxy } = await import('./egress-proxy.ts')
+  const socketPath = `${await tempDir()}/egress.sock`
+  for (const address of ['127.0.0.1', '::1', '169.254.169.254', '0.0.0.0', '::ffff:127.0.0.1']) {
+    const proxy = await startEgressProxy({
+      socketPath,
+      policy: () => ({ mode: 'allowlist', hosts: [`named.test:${port}`] }),
+      onDenied: () => {},
+      resolve: async () => [address],
+    })
+    const url = `http://named.test:${port}/`
+    const { stdout } = await run('curl', ['-s', '--unix-socket', socketPath, '--request-target', url, url])
+    expect(stdout).toContain(`the name leads to ${address}`)
     await proxy.close()
   }
 })

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { isForbiddenAddress, ownAddresses } from './forbidden-address.ts'
+import { isForbiddenAddress, isLocalAddress, ownAddresses } from './forbidden-address.ts'
 
 test.each([
   '0.0.0.0',
@@ -64,4 +64,28 @@ test('the host’s own addresses are not for sandboxes, however they are written
     expect(isForbiddenAddress(address, own)).toBe(true)
   expect(isForbiddenAddress('93.184.216.35', own)).toBe(false)
   expect(ownAddresses()).toContain('127.0.0.1')
+})
+
+test.each([
+  ['127.0.0.1', true],
+  ['127.9.9.9', true],
+  ['0.0.0.0', true],
+  ['169.254.169.254', true],
+  ['168.63.129.16', true],
+  ['::1', true],
+  ['::', true],
+  ['fe80::1', true],
+  ['::ffff:127.0.0.1', true],
+  ['64:ff9b::7f00:1', true],
+  ['10.0.0.1', false],
+  ['192.168.1.1', false],
+  ['fd00::1', false],
+  ['93.184.216.34', false],
+  ['2606:2800::1', false],
+])('a name may lead to %s: only if it is not local (%s)', (address, expected) => {
+  expect(isLocalAddress(address)).toBe(expected)
+})
+
+test('the addresses of this host are local', () => {
+  expect(isLocalAddress('10.1.2.3', ['10.1.2.3'])).toBe(true)
 })

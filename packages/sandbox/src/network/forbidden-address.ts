@@ -46,6 +46,27 @@ export function isForbiddenAddress(address: string, ownAddresses: readonly strin
   return !isGlobal || forbidden.check(canonical, 'ipv6')
 }
 
+/** Loopback, link-local with its metadata services, and this host: no name leads there, whoever runs its DNS. */
+const LOCAL: [string, number, 'ipv4' | 'ipv6'][] = [
+  ['0.0.0.0', 8, 'ipv4'],
+  ['127.0.0.0', 8, 'ipv4'],
+  ['168.63.129.16', 32, 'ipv4'],
+  ['169.254.0.0', 16, 'ipv4'],
+  ['::', 127, 'ipv6'],
+  ['fe80::', 10, 'ipv6'],
+]
+const local = new BlockList()
+for (const [network, prefix, family] of LOCAL) local.addSubnet(network, prefix, family)
+
+/** Whether an address is so close that only a policy naming the address itself may reach it. */
+export function isLocalAddress(address: string, ownAddresses: readonly string[] = []): boolean {
+  if (isIPv4(address)) return ownAddresses.includes(address) || local.check(address, 'ipv4')
+  const canonical = normaliseHost(`[${address}]`)
+  if (!canonical || ownAddresses.includes(canonical)) return true
+  const embedded = embeddedIpv4(groupsOf(canonical))
+  return embedded ? isLocalAddress(embedded, ownAddresses) : local.check(canonical, 'ipv6')
+}
+
 /** The addresses of this host's interfaces: what listens there is not for sandboxes. */
 export function ownAddresses(): string[] {
   return Object.values(networkInterfaces()).flatMap((list) => (list ?? []).map(({ address }) => address))
