@@ -43,11 +43,19 @@ export class BridgeConnection {
 
   async #write(line: string): Promise<void> {
     await this.#drained
+    this.#collect()
     if (this.#socket.write(line)) return
     this.#drained ??= drained(this.#socket).finally(() => {
       this.#drained = undefined
     })
     await this.#drained
+  }
+
+  /** Lines written one after another, without waiting for anything in between, leave as one. */
+  #collect(): void {
+    if (this.#socket.writableCorked > 0) return
+    this.#socket.cork()
+    process.nextTick(() => this.#socket.uncork())
   }
 }
 

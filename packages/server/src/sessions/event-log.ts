@@ -44,6 +44,7 @@ export class EventLog {
   #pending: Pending[] = []
   #pendingChars = 0
   #flushing: Promise<void> | undefined
+  #scheduled: NodeJS.Immediate | undefined
   #failure: Error | undefined
   #ring: Frame[] = []
   #ringChars = 0
@@ -87,6 +88,7 @@ export class EventLog {
 
   /** Resolves when everything queued is durable. */
   async flushed(): Promise<void> {
+    if (this.#pending.length > 0) this.#startFlush()
     while (this.#flushing !== undefined) await this.#flushing
     if (this.#failure) throw this.#failure
   }
@@ -107,16 +109,24 @@ export class EventLog {
     }
   }
 
+  /** An entry that somebody waits for is committed at once, with all that is queued; others wait for company. */
   #enqueue(item: Pending): void {
     if (this.#failure) throw this.#failure
     this.#pending.push(item)
     this.#pendingChars += item.data.length
+    if (this.#flushing !== undefined) return
+    if (item.settle) this.#startFlush()
+    // What arrived together is committed together: the rest of the bridge's chunk is queued before the next phase.
+    else this.#scheduled ??= setImmediate(() => this.#startFlush())
+  }
+
+  #startFlush(): void {
+    clearImmediate(this.#scheduled)
+    this.#scheduled = undefined
     this.#flushing ??= this.#flush()
   }
 
   async #flush(): Promise<void> {
-    // What arrived together is committed together: the rest of the bridge's chunk is queued before the next phase.
-    await new Promise(setImmediate)
     while (this.#pending.length > 0) {
       const batch = this.#pending.splice(0, BATCH_MAX_ENTRIES)
       try {

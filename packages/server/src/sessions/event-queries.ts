@@ -1,5 +1,5 @@
 import { AshError, type EventType } from '@ash-ai/shared'
-import { type RawBuilder, sql } from 'kysely'
+import { type CompiledQuery, sql } from 'kysely'
 import type { Db } from '../db/open-db.ts'
 import type { Fence } from './session-queries.ts'
 
@@ -14,21 +14,38 @@ export interface Entry {
 
 /** Appends entries if this host still owns the session. All or none. */
 export async function insertEvents(db: Db, fence: Fence, entries: Entry[]): Promise<void> {
-  const rows = entries.map((entry) => eventRow(fence, entry))
-  const { numAffectedRows } = await sql`
-    insert into session_events (tenant_id, session_id, seq, type, turn_id, data, created_at)
-    ${sql.join(rows, sql` union all `)}`.execute(db)
+  const query = insertQuery(db, entries.length)
+  const parameters = entries.flatMap((entry) => eventParameters(fence, entry))
+  const { numAffectedRows } = await db.executeQuery({ ...query, parameters })
   if (numAffectedRows !== BigInt(entries.length)) {
     throw new AshError('session_conflict', `Session ${fence.sessionId} belongs to another host now`)
   }
 }
 
-/** The casts give both databases the same column types in a `select` without a table. */
-function eventRow(fence: Fence, { seq, type, turnId, data, createdAt }: Entry): RawBuilder<unknown> {
-  return sql`select cast(${fence.tenantId} as text), cast(${fence.sessionId} as text), cast(${seq} as bigint),
-    cast(${type} as text), cast(${turnId} as text), cast(${data} as text), cast(${createdAt} as bigint)
-    where exists (select 1 from sessions where tenant_id = ${fence.tenantId} and id = ${fence.sessionId}
-      and owner_id = ${fence.ownerId} and epoch = ${fence.epoch})`
+/** By number of rows: building the same text for every message would cost more than storing it. */
+const insertQueries = new WeakMap<Db, Map<number, CompiledQuery>>()
+
+function insertQuery(db: Db, rows: number): CompiledQuery {
+  const known = insertQueries.get(db) ?? new Map<number, CompiledQuery>()
+  insertQueries.set(db, known)
+  const query = known.get(rows) ?? compileInsert(db, rows)
+  known.set(rows, query)
+  return query
+}
+
+function compileInsert(db: Db, rows: number): CompiledQuery {
+  // The casts give both databases the same column types in a `select` without a table.
+  const row = sql`select cast(${''} as text), cast(${''} as text), cast(${0} as bigint), cast(${''} as text),
+    cast(${''} as text), cast(${''} as text), cast(${0} as bigint) where exists (select 1 from sessions
+    where tenant_id = ${''} and id = ${''} and owner_id = ${''} and epoch = ${0})`
+  return sql`insert into session_events (tenant_id, session_id, seq, type, turn_id, data, created_at)
+    ${sql.join(Array(rows).fill(row), sql` union all `)}`.compile(db)
+}
+
+/** In the order of the placeholders above. */
+function eventParameters(fence: Fence, { seq, type, turnId, data, createdAt }: Entry): unknown[] {
+  const { tenantId, sessionId, ownerId, epoch } = fence
+  return [tenantId, sessionId, seq, type, turnId, data, createdAt, tenantId, sessionId, ownerId, epoch]
 }
 
 export interface EventPage {

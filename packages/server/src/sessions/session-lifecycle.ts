@@ -98,6 +98,7 @@ async function insertNewSession(
     limits: JSON.stringify(limits),
     network: JSON.stringify(settings.network ?? 'none'),
     budget: JSON.stringify(settings.budget ?? {}),
+    credentials: JSON.stringify(settings.credentials ?? []),
     model_usage: null,
     env_sealed: deps.secrets.seal(env, envAad(tenantId, id)),
     sdk_session_id: null,

@@ -149,7 +149,7 @@ export async function setModelUsage(db: Db, fence: Fence, usage: string): Promis
 export async function setSandboxSettings(
   db: Db,
   fence: Fence,
-  settings: { network?: string; budget?: string },
+  settings: { network?: string; budget?: string; credentials?: string },
 ): Promise<void> {
   await db
     .updateTable('sessions')
@@ -241,6 +241,7 @@ export function toSession(row: SessionRow, env: Record<string, string>): Session
     config,
     limits: JSON.parse(row.limits) as Limits,
     network: JSON.parse(row.network) as Network,
+    credentials: JSON.parse(row.credentials) as string[],
     ...(row.budget !== '{}' && { budget: JSON.parse(row.budget) as BudgetLimits }),
     usage: usageOf(row),
     env: Object.fromEntries(Object.keys(env).map((name) => [name, '***' as const])),

@@ -16,6 +16,7 @@ export function sessionRow(change: Partial<SessionRow> = {}): SessionRow {
     limits: '{}',
     network: '"none"',
     budget: '{}',
+    credentials: '[]',
     model_usage: null,
     env_sealed: '',
     sdk_session_id: null,
