@@ -37,6 +37,7 @@ export const ERRORS = {
   route_not_found: { status: 404, retryable: false, summary: 'No such path. See /docs.' },
   agent_not_found: { status: 404, retryable: false, summary: 'No agent has that name. Deploy it first.' },
   session_not_found: { status: 404, retryable: false, summary: 'No session has that id.' },
+  credential_not_found: { status: 404, retryable: false, summary: 'No credential has that name.' },
   file_not_found: { status: 404, retryable: false, summary: 'The workspace has no such file.' },
   method_not_allowed: { status: 405, retryable: false, summary: 'The path exists, but not for this method.' },
   agent_in_use: {
@@ -66,6 +67,11 @@ export const ERRORS = {
     status: 415,
     retryable: false,
     summary: 'Send JSON, or for uploads a tar or gzipped tar.',
+  },
+  setup_failed: {
+    status: 422,
+    retryable: false,
+    summary: 'install.sh or startup.sh of the agent failed; the log of the session has its output.',
   },
   internal_error: {
     status: 500,

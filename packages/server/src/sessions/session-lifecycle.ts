@@ -27,6 +27,7 @@ import {
 } from '@ash-ai/shared'
 import { getAgentForSession } from '../agents/agent-queries.ts'
 import type { Db } from '../db/open-db.ts'
+import { setUpAgent } from './agent-setup.ts'
 import { effectiveLimits } from './effective-limits.ts'
 import { findOpenTurn } from './event-queries.ts'
 import type { LiveSession } from './live-sessions.ts'
@@ -147,6 +148,7 @@ async function startLiveSession(deps: SessionDeps, row: SessionRow): Promise<Liv
   const sandbox = await startSandbox(deps, row, agent, budget)
   try {
     const log = await deps.logs.get(fence)
+    await setUpAgent({ sandbox, log, agentDir: agent.dir, rootDir: sessionDirs(deps.dataDir, row.id).root })
     await moveSession(deps.db, fence, 'active', { sandbox_id: sandbox.id })
     await noteStatus(deps, fence, 'active')
     const live: LiveSession = {
