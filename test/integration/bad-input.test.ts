@@ -215,7 +215,7 @@ describe('an id', () => {
   const validBody = (path: string) =>
     BODIES.find((known) => path.endsWith(known.path().split('/').at(-1) ?? ''))?.valid
   const withId = ({ method, path }: { method: string; path: string }, id: string): RawRequest => {
-    const json = method === 'POST' ? validBody(path) : undefined
+    const json = method === 'PATCH' ? { network: 'none' } : method === 'POST' ? validBody(path) : undefined
     return { method, path: path.replace('{id}', id).replace('{*}', 'CLAUDE.md'), ...(json && { json }) }
   }
 

@@ -2,7 +2,9 @@ import { readFileSync } from 'node:fs'
 import { Command, CommanderError } from 'commander'
 import { addAgent } from './commands/agent.ts'
 import { addChat } from './commands/chat.ts'
+import { addCredential } from './commands/credential.ts'
 import { addDeploy } from './commands/deploy.ts'
+import { addDoctor } from './commands/doctor.ts'
 import { addHealth } from './commands/health.ts'
 import { addLogs } from './commands/logs.ts'
 import { addSession } from './commands/session.ts'
@@ -15,7 +17,19 @@ import { EXIT, EXIT_HELP, Interrupted, toFailure } from './failure.ts'
 import { Interrupts } from './interrupts.ts'
 import { Output, writeErr, writeOut } from './output.ts'
 
-const COMMANDS = [addStart, addStop, addStatus, addDeploy, addAgent, addSession, addChat, addHealth, addLogs]
+const COMMANDS = [
+  addStart,
+  addStop,
+  addStatus,
+  addDeploy,
+  addAgent,
+  addSession,
+  addCredential,
+  addChat,
+  addHealth,
+  addLogs,
+  addDoctor,
+]
 
 const HELP = `
 Examples:

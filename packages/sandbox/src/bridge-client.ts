@@ -14,8 +14,13 @@ import {
 } from '@ash-ai/shared'
 
 const HIGH_WATER_CHARS = 4 * 1024 * 1024
-const PING_INTERVAL_MS = 5_000
-const PONG_TIMEOUT_MS = 30_000
+
+/** How often a bridge with work is asked for a sign of life, and how long it may give none. */
+export interface Pulse {
+  pingIntervalMs: number
+  pongTimeoutMs: number
+}
+const PULSE: Pulse = { pingIntervalMs: 5_000, pongTimeoutMs: 30_000 }
 
 type CommandInput = BridgeCommand extends infer Command
   ? Command extends unknown
@@ -55,6 +60,7 @@ export class BridgeClient {
   readonly #unsolicited = new Inbox()
   readonly #watchdog: NodeJS.Timeout
   readonly #explainEnd: () => Promise<AshError>
+  readonly #pongTimeoutMs: number
   #isReady: () => void = () => {}
   #isClosed: (error: AshError) => void = () => {}
   #failure: AshError | undefined
@@ -63,9 +69,14 @@ export class BridgeClient {
   #lastHeardMs = Date.now()
 
   /** `explainEnd` says why the other side went away, once that is known. */
-  constructor(stream: Duplex, explainEnd: () => Promise<AshError> = async () => sandboxDied()) {
+  constructor(
+    stream: Duplex,
+    explainEnd: () => Promise<AshError> = async () => sandboxDied(),
+    { pingIntervalMs, pongTimeoutMs }: Pulse = PULSE,
+  ) {
     this.#stream = stream
     this.#explainEnd = explainEnd
+    this.#pongTimeoutMs = pongTimeoutMs
     this.ready = new Promise((resolve) => {
       this.#isReady = resolve
     })
@@ -73,7 +84,7 @@ export class BridgeClient {
       this.#isClosed = resolve
     })
     this.#listen()
-    this.#watchdog = setInterval(() => this.#checkPulse(), PING_INTERVAL_MS).unref()
+    this.#watchdog = setInterval(() => this.#checkPulse(), pingIntervalMs).unref()
   }
 
   get isClosed(): boolean {
@@ -194,8 +205,10 @@ export class BridgeClient {
   /** The agent runs as the same user and can stop its bridge: a turn must not wait for ever. */
   #checkPulse(): void {
     if (this.#commands.size === 0 || this.#stream.isPaused()) return
-    if (Date.now() - this.#lastHeardMs > PONG_TIMEOUT_MS) {
-      this.close(new AshError('bridge_unresponsive', `The bridge was silent for ${PONG_TIMEOUT_MS / 1000} s`))
+    if (Date.now() - this.#lastHeardMs > this.#pongTimeoutMs) {
+      this.close(
+        new AshError('bridge_unresponsive', `The bridge was silent for ${this.#pongTimeoutMs / 1000} s`),
+      )
       return
     }
     this.#stream.write(encodeLine({ cmd: 'ping', id: `p${this.#nextId++}` }))

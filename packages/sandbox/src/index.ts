@@ -1,8 +1,19 @@
 export { BridgeClient } from './bridge-client.ts'
+export { findCgroupMounts } from './limits/cgroup-mounts.ts'
 export { chooseLimits } from './limits/choose-limits.ts'
+export { chooseDisk } from './limits/disk/choose-disk.ts'
+export type { DiskBackend } from './limits/disk/disk-backend.ts'
+export { canMountImages, LoopDisk } from './limits/disk/loop-disk.ts'
+export { PolledDisk } from './limits/disk/polled-disk.ts'
 export type { LimitBackend, LimitGroup } from './limits/limit-backend.ts'
 export { DEFAULT_LIMITS, type ResourceLimits } from './limits/resource-limits.ts'
+export { createRlimitBackend } from './limits/rlimit.ts'
 export { type Sandbox, SandboxManager, type SandboxRequest } from './manager.ts'
+export {
+  type Credential,
+  formatCredentialHost,
+  parseCredentialHost,
+} from './network/credential.ts'
 export { Budget, type BudgetState } from './network/model/budget.ts'
 export { loadPrices, type PriceTable } from './network/model/price-table.ts'
 export type { ModelUpstream } from './network/model-proxy.ts'
@@ -17,4 +28,5 @@ export {
   removeOtherRuntimes,
   stageRuntime,
 } from './runtime.ts'
-export { removeSessionDirs, type SessionDirs, sessionDirs } from './session-dirs.ts'
+export { ARCHITECTURES } from './seccomp/compile.ts'
+export { type SessionDirs, sessionDirs } from './session-dirs.ts'

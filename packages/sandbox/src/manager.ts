@@ -1,9 +1,12 @@
 import { randomBytes } from 'node:crypto'
 import { setTimeout as delay } from 'node:timers/promises'
 import { AshError, type SessionSetup } from '@ash-ai/shared'
-import { BridgeClient } from './bridge-client.ts'
+import { BridgeClient, type Pulse } from './bridge-client.ts'
+import type { DiskBackend, DiskState } from './limits/disk/disk-backend.ts'
+import { PolledDisk } from './limits/disk/polled-disk.ts'
 import type { ResourceLimits } from './limits/resource-limits.ts'
 import { type LimitHit, LimitWatch } from './limits/watch-limits.ts'
+import type { FindCredential } from './network/credential.ts'
 import type { EgressDenied } from './network/denial-log.ts'
 import type { Budget } from './network/model/budget.ts'
 import type { ModelUpstream } from './network/model-proxy.ts'
@@ -24,6 +27,8 @@ export interface SandboxRequest {
   limits: ResourceLimits
   network: NetworkPolicy
   budget: Budget
+  /** The credentials that it may use; by default none. */
+  findCredential?: FindCredential | undefined
   /** Hears of destinations that were refused. */
   onDenied?: (event: EgressDenied) => void
   /** Hears of limits that were met; the sandbox may still be alive. */
@@ -45,20 +50,26 @@ export interface Sandbox {
 
 interface ManagerOptions {
   provider: SandboxProvider
+  /** Holds sessions to their share of the disk; by default by counting. */
+  disk?: DiskBackend
   runtime: Runtime
   upstream: ModelUpstream
   modelIdleTimeoutMs: number
   /** Variables every bridge gets beside the fixed ones. */
   env: Record<string, string>
+  /** When a bridge counts as unresponsive, where the default does not suit. */
+  pulse?: Pulse
 }
 
 /** Folders + model proxy + provider + bridge = one sandbox. Whatever fails on the way is taken down again. */
 export class SandboxManager {
   readonly provider: SandboxProvider
   readonly #options: ManagerOptions
+  readonly #disk: DiskBackend
 
   constructor(options: ManagerOptions) {
     this.#options = options
+    this.#disk = options.disk ?? new PolledDisk()
     this.provider = options.provider
   }
 
@@ -66,19 +77,23 @@ export class SandboxManager {
     const modelToken = `ash-session-${randomBytes(24).toString('base64url')}`
     let network: SandboxNetwork | undefined
     let process: SandboxProcess | undefined
+    await this.#disk.acquire(request.dirs, request.limits.diskMb).catch((error: unknown) => {
+      throw asDiskFailure(error)
+    })
     try {
       await createSessionDirs(request.dirs, request.agentDir, request.owner)
       network = await this.#startNetwork(request, modelToken)
       const started = await this.#startProcess(request, network)
       process = started
-      const bridge = new BridgeClient(started.stream, () => explainEnd(started, request))
+      const bridge = new BridgeClient(started.stream, () => explainEnd(started, request), this.#options.pulse)
       await becomesReady(bridge, started)
       await bridge.call({ cmd: 'configure', session: { ...request.setup, modelToken } })
-      return liveSandbox(request, started, bridge, network)
+      return liveSandbox(request, started, bridge, network, this.#disk)
     } catch (error) {
       await process?.kill()
       await network?.close()
-      throw asStartFailure(error)
+      this.#disk.release(request.dirs)
+      throw asStartFailure(error, request)
     }
   }
 
@@ -92,6 +107,7 @@ export class SandboxManager {
       budget: request.budget,
       policy: request.network,
       onDenied: request.onDenied ?? (() => {}),
+      findCredential: request.findCredential,
     })
   }
 
@@ -119,13 +135,27 @@ function liveSandbox(
   process: SandboxProcess,
   bridge: BridgeClient,
   network: SandboxNetwork,
+  disk: DiskBackend,
 ): Sandbox {
-  const watch = new LimitWatch(process, request.limits, request.onLimit)
+  const { dirs, limits, onLimit } = request
+  let diskState: DiskState = 'ok'
+  const counters = {
+    usage: () => process.usage(),
+    diskState: async () => {
+      diskState = await disk.stateOf(dirs, limits.diskMb)
+      return diskState
+    },
+  }
+  const watch = new LimitWatch(counters, limits, (hit) => {
+    onLimit?.(hit)
+    if (hit.code === 'disk_full' && diskState === 'exceeded') bridge.close(tooMuchOnDisk(limits))
+  })
   const stop = async () => {
     watch.stop()
     bridge.close(new AshError('sandbox_died', 'The sandbox was stopped'))
     await process.kill()
     await network.close()
+    disk.release(dirs)
   }
   let stopping: Promise<void> | undefined
   const stopOnce = () => {
@@ -173,11 +203,32 @@ async function becomesReady(bridge: BridgeClient, process: SandboxProcess): Prom
 }
 
 /** What the operating system refuses, such as a missing agent folder or a full disk, is a failure to start. */
-function asStartFailure(error: unknown): unknown {
+function asStartFailure(error: unknown, { limits }: SandboxRequest): unknown {
   const { code, syscall } = error as NodeJS.ErrnoException
   if (code === undefined || syscall === undefined) return error
+  if (code === 'ENOSPC' || code === 'EDQUOT') {
+    return new AshError(
+      'disk_full',
+      `The sandbox did not start: there is no room left on its disk of ${limits.diskMb} MB, or on the server's`,
+      { cause: error },
+    )
+  }
   // Without the path: the message reaches clients, the cause the log.
   return new AshError('sandbox_start_failed', `The sandbox did not start: ${code} in ${syscall}`, {
     cause: error,
   })
+}
+
+/** What the tools say names paths of the host: that is for the log. */
+function asDiskFailure(error: unknown): AshError {
+  if (error instanceof AshError) return error
+  const text = 'The sandbox did not start: its disk could not be made or mounted'
+  return new AshError('sandbox_start_failed', text, { cause: error })
+}
+
+function tooMuchOnDisk({ diskMb }: ResourceLimits): AshError {
+  return new AshError(
+    'disk_full',
+    `Workspace and home hold more than the ${diskMb} MB allowed, so the sandbox was stopped. Delete files, then go on.`,
+  )
 }

@@ -37,7 +37,7 @@ test('a workspace is a copy of the folders and files of the agent, and of nothin
   expect(await readFile(join(dirs.workspace, 'CLAUDE.md'), 'utf8')).toBe('You are a test.\n')
   expect(await modeOf(join(dirs.workspace, '.claude', 'skills', 'run.sh'))).toBe(0o755)
   expect(await readdir(dirs.home)).toEqual([])
-  expect((await readdir(dirs.root)).sort()).toEqual(['home', 'workspace'])
+  expect((await readdir(dirs.disk)).sort()).toEqual(['home', 'workspace'])
 })
 
 test('workspace and home are private to the owner, who can pass through the folder above', async () => {
@@ -79,14 +79,14 @@ test('a half-made workspace is begun anew', async () => {
   await writeFile(join(dirs.root, '.workspace', 'stale'), 'half')
   await createSessionDirs(dirs, await makeAgent(dir), OWNER)
   expect((await readdir(dirs.workspace)).sort()).toEqual(['.claude', 'CLAUDE.md'])
-  expect((await readdir(dirs.root)).sort()).toEqual(['home', 'workspace'])
+  expect((await readdir(dirs.disk)).sort()).toEqual(['home', 'workspace'])
 })
 
 test('a missing agent makes no workspace and leaves no half of one', async () => {
   const dir = await tempDir()
   const dirs = sessionDirs(dir, 'session-1')
   await expect(createSessionDirs(dirs, join(dir, 'none'), OWNER)).rejects.toThrow(/ENOENT/)
-  expect(await readdir(dirs.root)).toEqual(['home'])
+  expect(await readdir(dirs.disk)).toEqual(['home'])
 })
 
 test('removing a session’s folders removes what their owner locked, and is safe to repeat', async () => {

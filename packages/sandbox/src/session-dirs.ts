@@ -11,6 +11,8 @@ const run = promisify(execFile)
 export interface SessionDirs {
   /** Holds the others. */
   root: string
+  /** Holds workspace and home, and has the room that the session may take. */
+  disk: string
   workspace: string
   home: string
   /** Sockets of the live sandbox; gone with it. */
@@ -19,7 +21,8 @@ export interface SessionDirs {
 
 export function sessionDirs(dataDir: string, sessionId: string): SessionDirs {
   const root = join(dataDir, 'sandboxes', sessionId)
-  return { root, workspace: join(root, 'workspace'), home: join(root, 'home'), run: join(root, 'run') }
+  const disk = join(root, 'disk')
+  return { root, disk, workspace: join(disk, 'workspace'), home: join(disk, 'home'), run: join(root, 'run') }
 }
 
 /** Makes a session's folders, the workspace as a copy of the agent's. All or nothing: a half-made one is begun anew. */
@@ -29,11 +32,13 @@ export async function createSessionDirs(
   owner: Owner | undefined,
 ): Promise<void> {
   if (await lstat(dirs.workspace).catch(() => undefined)) return
-  await mkdir(dirs.root, { recursive: true, mode: 0o711 })
-  // The umask may have taken the search bit that sandbox users need.
-  await chmod(dirs.root, 0o711)
+  for (const folder of [dirs.root, dirs.disk]) {
+    await mkdir(folder, { recursive: true, mode: 0o711 })
+    // The umask may have taken the search bit that sandbox users need.
+    await chmod(folder, 0o711)
+  }
   await makeDir(dirs.home, 0o700, owner)
-  const staging = join(dirs.root, '.workspace')
+  const staging = join(dirs.disk, '.workspace')
   await rm(staging, { recursive: true, force: true })
   try {
     await copyTree(agentDir, staging, owner)
@@ -46,7 +51,7 @@ export async function createSessionDirs(
 }
 
 /** Only for a session whose sandbox is gone: nothing may be changing the tree meanwhile. */
-export async function removeSessionDirs(dirs: SessionDirs): Promise<void> {
+export async function removeSessionDirs(dirs: Pick<SessionDirs, 'root'>): Promise<void> {
   try {
     await rm(dirs.root, { recursive: true, force: true })
   } catch {

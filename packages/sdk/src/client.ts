@@ -1,5 +1,6 @@
 import { DEFAULT_HOST, DEFAULT_PORT, type Health, type Ready } from '@ash-ai/shared'
 import { AgentClient } from './agent-client.ts'
+import { CredentialClient } from './credential-client.ts'
 import { FileClient } from './file-client.ts'
 import { Http, type RequestOptions } from './http.ts'
 import { SessionClient } from './session-client.ts'
@@ -25,6 +26,7 @@ export class AshClient {
   readonly agents: AgentClient
   readonly sessions: SessionClient
   readonly files: FileClient
+  readonly credentials: CredentialClient
   readonly #http: Http
 
   constructor(options: AshClientOptions = {}) {
@@ -39,6 +41,7 @@ export class AshClient {
     this.agents = new AgentClient(this.#http)
     this.sessions = new SessionClient(this.#http)
     this.files = new FileClient(this.#http)
+    this.credentials = new CredentialClient(this.#http)
   }
 
   /** Facts about the server; needs no key. */

@@ -4,6 +4,9 @@ export {
   type AgentOptions,
   type AgentVersion,
   AshError,
+  type Credential,
+  type CredentialCreate,
+  type CredentialScheme,
   DEFAULT_HOST,
   DEFAULT_PORT,
   type ErrorCode,
@@ -26,6 +29,7 @@ export {
 } from '@ash-ai/shared'
 export type { AgentClient, PageOptions } from './agent-client.ts'
 export { AshClient, type AshClientOptions } from './client.ts'
+export type { CredentialClient } from './credential-client.ts'
 export { AshApiError, AshConnectionError, AshReplyError, type ConnectionFailure } from './errors.ts'
 export type { FollowOptions } from './event-stream.ts'
 export type { SdkMessage, SessionEvent } from './events.ts'

@@ -1,6 +1,7 @@
 import { AshError, isRelativePath } from '@ash-ai/shared'
 
 export const agentPath = (name: string, ...rest: string[]) => toPath('agents', name, ...rest)
+export const credentialPath = (name: string) => toPath('credentials', name)
 export const sessionPath = (id: string, ...rest: string[]) => toPath('sessions', id, ...rest)
 
 export function filePath(sessionId: string, path: string): string {

@@ -3,6 +3,7 @@ import { sessionDirs } from '@ash-ai/sandbox'
 import type { FastifyBaseLogger, FastifyInstance } from 'fastify'
 import { registerAgentRoutes } from './agents/agent-routes.ts'
 import type { Config } from './config.ts'
+import { registerCredentialRoutes } from './credentials/credential-routes.ts'
 import { registerFileRoutes } from './files/file-routes.ts'
 import { createHttpApp } from './http/http-app.ts'
 import type { Metrics } from './http/metrics.ts'
@@ -30,7 +31,7 @@ export async function buildApp({
   sessions,
   log,
 }: AppDeps): Promise<FastifyInstance> {
-  const { db, secrets, dataDir, pool, provider } = sessions
+  const { db, secrets, dataDir, pool, provider, disk } = sessions
   const app = await createHttpApp({
     db,
     log,
@@ -52,12 +53,15 @@ export async function buildApp({
     }),
   })
   registerAgentRoutes(app, { db, secrets, dataDir, allowPathDeploy: config.allowPathDeploy })
+  registerCredentialRoutes(app, { db, secrets })
   registerSessionRoutes(app, sessions)
   registerMessageRoutes(app, sessions)
   registerFileRoutes(app, async (tenantId, sessionId) => {
     const row = await getOpenSession(db, tenantId, sessionId)
     const owner = ownerOf(row)
-    return { root: sessionDirs(dataDir, sessionId).workspace, ...(owner && { owner }) }
+    const dirs = sessionDirs(dataDir, sessionId)
+    await disk.ensureMounted(dirs)
+    return { root: dirs.workspace, ...(owner && { owner }) }
   })
   return app
 }

@@ -13,7 +13,7 @@ describe('readConfig', () => {
       sqliteSync: 'normal',
       provider: 'bwrap',
       maxSandboxes: 100,
-      limits: { memoryMb: 2048, cpus: 2, processes: 512, openFiles: 4096, fileSizeMb: 1024 },
+      limits: { memoryMb: 2048, cpus: 2, processes: 512, openFiles: 4096, fileSizeMb: 1024, diskMb: 2048 },
       sandboxUids: { base: 200_000, count: 65_536 },
       runtimeDir: '/home/ada/.local/share/ash/runtime',
       allowPathDeploy: false,

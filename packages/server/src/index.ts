@@ -1,3 +1,6 @@
 export { type Config, readConfig } from './config.ts'
+export { diagnose, diagnoseEnvironment } from './doctor/diagnose.ts'
+export type { Diagnosis, Finding } from './doctor/finding.ts'
+export { formatDiagnosis } from './doctor/report.ts'
 export { createLogger } from './http/logger.ts'
 export { type RunningServer, startServer } from './start-server.ts'

@@ -4,6 +4,7 @@ import { dirname } from 'node:path'
 import { offlineScript, startMessagesApi } from '@ash-ai/offline-model'
 import {
   assertReachable,
+  chooseDisk,
   chooseLimits,
   createProvider,
   loadPrices,
@@ -59,12 +60,16 @@ async function start(config: Config, log: FastifyBaseLogger, closers: (() => unk
   const limits = await chooseLimits(`ash-${dataDir.hostId.slice(0, 8)}`, isRoot)
   await limits.removeLeftovers()
   closers.push(() => limits.close())
-  const provider = createProvider(config.provider, limits)
+  // After the processes that a killed server left: they may have files open there.
+  const disk = await chooseDisk(config.dataDir)
+  closers.push(() => disk.close())
+  const provider = createProvider(config.provider, limits, disk.enforcement)
   const runtime = await stageRuntime(config.runtimeDir, locateRuntime(config.bridgeEntry))
   // Within the data directory the lock says that nobody else uses it.
   if (dirname(config.runtimeDir) === config.dataDir) await removeOtherRuntimes(runtime)
   const manager = new SandboxManager({
     provider,
+    disk,
     runtime,
     upstream,
     modelIdleTimeoutMs: config.modelIdleTimeoutMs,
@@ -82,6 +87,7 @@ async function start(config: Config, log: FastifyBaseLogger, closers: (() => unk
     hostId: dataDir.hostId,
     pool,
     provider,
+    disk,
     assertSandboxing: sandboxingCheck(provider, [config.dataDir, runtime.dir]),
     sandboxUids: canSwitchUsers(provider) ? config.sandboxUids : undefined,
     turnTimeoutMs: config.turnTimeoutMs,

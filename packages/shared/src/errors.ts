@@ -131,6 +131,11 @@ export const ERRORS = {
     retryable: false,
     summary: 'This machine cannot give the isolation configured; the message says what is missing.',
   },
+  disk_full: {
+    status: 507,
+    retryable: false,
+    summary: 'There is no room left on the session’s disk, or on the server’s. Delete files first.',
+  },
   server_stopping: { status: 503, retryable: true, summary: 'The server is shutting down.' },
 } as const satisfies Record<string, { status: number; retryable: boolean; summary: string }>
 

@@ -10,6 +10,7 @@ export {
   RelativePath,
   SessionId,
 } from './api/common-schemas.ts'
+export { Credential, CredentialCreate, CredentialName, CredentialScheme } from './api/credential-schemas.ts'
 export { ExecReply, ExecRequest } from './api/exec-schemas.ts'
 export { FileEntry, FileList, FilesWrite, FileText } from './api/file-schemas.ts'
 export {

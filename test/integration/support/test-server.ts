@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { createInterface } from 'node:readline'
 import { type MessagesApi, type Script, startMessagesApi } from '@ash-ai/offline-model'
+import { unmountBelow } from '@ash-ai/sandbox/testing'
 import { AshClient } from '@ash-ai/sdk'
 import {
   countSandboxProcesses,
@@ -116,6 +117,7 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
     start,
     async close() {
       await end('SIGTERM')
+      await unmountBelow(dataDir) // What a killed server left.
       await model.close()
       await rm(dataDir, { recursive: true, force: true })
     },

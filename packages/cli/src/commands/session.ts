@@ -21,6 +21,7 @@ export function addSession(program: Command, run: Run): void {
     .option('--model <model>', 'the model to use')
     .option('-e, --env <NAME=value>', 'a variable for the session; repeatable', collect)
     .option('--env-file <file>', 'variables from a file; repeatable', collect)
+    .option('--credential <name>', 'a credential that it may use; repeatable', collect)
     .action(run(create))
   addCommand(session, 'send <id> <message>', 'Send a message and print the answer as it comes.', [
     'ash session send $id "What is in this folder?"',
@@ -59,13 +60,18 @@ function addChanges(session: Command, run: Run): void {
   ]).action(run(interrupt))
 }
 
-type CreateOptions = EnvOptions & { model?: string }
+type CreateOptions = EnvOptions & { model?: string; credential?: string[] }
 
 async function create(context: Context, agent: string, options: CreateOptions): Promise<void> {
   const { client, config, output, signal } = context
   const env = await readEnvOptions(config, options)
   const session = await client.sessions.create(
-    { agent, env, ...(options.model !== undefined && { model: options.model }) },
+    {
+      agent,
+      env,
+      ...(options.model !== undefined && { model: options.model }),
+      ...(options.credential && { credentials: options.credential }),
+    },
     { signal },
   )
   output.result({ session }, [session.id])

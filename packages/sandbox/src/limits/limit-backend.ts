@@ -1,9 +1,9 @@
-import type { EnforcementReport, ResourceLimits } from './resource-limits.ts'
+import type { ProcessEnforcement, ResourceLimits } from './resource-limits.ts'
 
 /** One way of limiting a tree of processes. */
 export interface LimitBackend {
   readonly name: 'cgroup-v2' | 'cgroup-v1' | 'rlimit'
-  readonly enforcement: EnforcementReport
+  readonly enforcement: ProcessEnforcement
   create(id: string, limits: ResourceLimits): Promise<LimitGroup>
   /** Removes groups that a killed server left behind, with whatever still runs in them. */
   removeLeftovers(): Promise<void>

@@ -8,6 +8,8 @@ export interface ResourceLimits {
   openFiles: number
   /** The largest single file. */
   fileSizeMb: number
+  /** Workspace and home together. */
+  diskMb: number
 }
 
 /** Enough for an agent with its tools: `claude` and the bridge alone take some 60 threads and 300 MB. */
@@ -17,13 +19,17 @@ export const DEFAULT_LIMITS: ResourceLimits = {
   processes: 512,
   openFiles: 4096,
   fileSizeMb: 1024,
+  diskMb: 2048,
 }
 
 /** How well a limit holds here: the kernel refuses, it is watched and acted upon, or nothing does. */
 type Enforcement = 'hard' | 'polled' | 'none'
 export type EnforcementReport = Record<keyof ResourceLimits, Enforcement>
 
-export const NOTHING_ENFORCED: EnforcementReport = {
+/** The disk is held by a back end of its own. */
+export type ProcessEnforcement = Omit<EnforcementReport, 'diskMb'>
+
+export const NOTHING_ENFORCED: ProcessEnforcement = {
   memoryMb: 'none',
   cpus: 'none',
   processes: 'none',

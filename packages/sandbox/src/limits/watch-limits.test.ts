@@ -1,15 +1,19 @@
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
+import type { DiskState } from './disk/disk-backend.ts'
 import { DEFAULT_LIMITS } from './resource-limits.ts'
 import { type LimitHit, LimitWatch } from './watch-limits.ts'
 
 const usage = { memoryBytes: 0, peakMemoryBytes: 0, cpuMs: 0, processes: 0, oomKills: 0, processesRefused: 0 }
+let diskState: DiskState = 'ok'
 let hits: LimitHit[] = []
 let watch: LimitWatch
 beforeEach(() => {
   vi.useFakeTimers()
   hits = []
   Object.assign(usage, { oomKills: 0, processesRefused: 0 })
-  watch = new LimitWatch({ usage: async () => ({ ...usage }) }, DEFAULT_LIMITS, (hit) => hits.push(hit))
+  diskState = 'ok'
+  const counters = { usage: async () => ({ ...usage }), diskState: async () => diskState }
+  watch = new LimitWatch(counters, DEFAULT_LIMITS, (hit) => hits.push(hit))
 })
 afterEach(() => {
   watch.stop()
@@ -37,4 +41,16 @@ test('a death right after the kernel killed for memory is known as that, a later
   expect(await watch.hasJustKilled()).toBe(true)
   await vi.advanceTimersByTimeAsync(10_000)
   expect(await watch.hasJustKilled()).toBe(false)
+})
+
+test('a disk is told to be full once, and again when it was emptied and filled', async () => {
+  diskState = 'full'
+  await vi.advanceTimersByTimeAsync(60_000)
+  expect(hits).toEqual([{ code: 'disk_full', resource: 'diskMb', limit: DEFAULT_LIMITS.diskMb, count: 1 }])
+  diskState = 'ok'
+  await vi.advanceTimersByTimeAsync(20_000)
+  expect(hits).toHaveLength(1)
+  diskState = 'full'
+  await vi.advanceTimersByTimeAsync(2_000)
+  expect(hits).toHaveLength(2)
 })

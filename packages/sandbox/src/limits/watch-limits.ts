@@ -1,4 +1,5 @@
 import type { SandboxProcess } from '../provider.ts'
+import type { DiskState } from './disk/disk-backend.ts'
 import type { ResourceLimits } from './resource-limits.ts'
 
 const POLL_MS = 1_000
@@ -9,31 +10,35 @@ const JUST_NOW_MS = 5_000
 
 /** A limit that was met. */
 export interface LimitHit {
-  code: 'oom_killed' | 'process_limit'
+  code: 'oom_killed' | 'process_limit' | 'disk_full'
   resource: keyof ResourceLimits
   limit: number
   /** How often since the last report. */
   count: number
 }
 
-/** Reports what the kernel counted: a process killed for memory, a fork refused. */
+/** Where the watch reads what was used. */
+type Counters = Pick<SandboxProcess, 'usage'> & { diskState(): Promise<DiskState> }
+
+/** Reports what the kernel counted: a process killed for memory, a fork refused, a disk that has no room left. */
 export class LimitWatch {
-  readonly #process: Pick<SandboxProcess, 'usage'>
+  readonly #counters: Counters
   readonly #memory: Counter
   readonly #processes: Counter
+  readonly #disk: Counter
+  /** How often the disk became full, and whether it was when last looked at. */
+  #fills = 0
+  #isFull = false
   readonly #timer: NodeJS.Timeout
 
-  constructor(
-    process: Pick<SandboxProcess, 'usage'>,
-    limits: ResourceLimits,
-    report: (hit: LimitHit) => void = () => {},
-  ) {
-    this.#process = process
+  constructor(counters: Counters, limits: ResourceLimits, report: (hit: LimitHit) => void = () => {}) {
+    this.#counters = counters
     this.#memory = new Counter({ code: 'oom_killed', resource: 'memoryMb', limit: limits.memoryMb }, report)
     this.#processes = new Counter(
       { code: 'process_limit', resource: 'processes', limit: limits.processes },
       report,
     )
+    this.#disk = new Counter({ code: 'disk_full', resource: 'diskMb', limit: limits.diskMb }, report)
     this.#timer = setInterval(() => void this.#poll(), POLL_MS).unref()
   }
 
@@ -48,9 +53,13 @@ export class LimitWatch {
   }
 
   async #poll(): Promise<void> {
-    const { oomKills, processesRefused } = await this.#process.usage()
+    const { oomKills, processesRefused } = await this.#counters.usage()
     this.#memory.update(oomKills)
     this.#processes.update(processesRefused)
+    const isFull = (await this.#counters.diskState()) !== 'ok'
+    if (isFull && !this.#isFull) this.#fills++
+    this.#isFull = isFull
+    this.#disk.update(this.#fills)
   }
 }
 

@@ -1,7 +1,9 @@
 import http from 'node:http'
 import type { Socket } from 'node:net'
+import { type FindCredential, isCredentialName } from './credential.ts'
+import { type CredentialRouteOptions, forwardWithCredential } from './credential-request.ts'
 import type { EgressDenied } from './denial-log.ts'
-import { forwardRequest } from './egress-request.ts'
+import { forwardRequest, targetOf } from './egress-request.ts'
 import {
   type EgressCounters,
   EgressRefusal,
@@ -29,6 +31,9 @@ export interface EgressProxyOptions {
   /** Read for each connection and request: a change applies to the next one. */
   policy: () => NetworkPolicy
   onDenied: (event: EgressDenied) => void
+  /** What is at `http://<name>.credentials.ash/`; by default nothing. */
+  findCredential?: FindCredential | undefined
+  ca?: CredentialRouteOptions['ca']
   resolve?: EgressRoutesOptions['resolve']
   connect?: EgressRoutesOptions['connect']
   limits?: Partial<EgressLimits>
@@ -58,6 +63,17 @@ const FAREWELL_MS = 1_000
 export async function startEgressProxy(options: EgressProxyOptions): Promise<EgressProxy> {
   const limits = { ...DEFAULT_LIMITS, ...options.limits }
   const routes = new EgressRoutes({ ...options, ...limits, maxRoutes: limits.maxConnections })
+  const credentials = {
+    findCredential: options.findCredential ?? (async () => undefined),
+    ca: options.ca,
+    connectTimeoutMs: limits.connectTimeoutMs,
+  }
+  const serve = async (request: http.IncomingMessage, response: http.ServerResponse) => {
+    const target = targetOf(request, bound.get(request.socket))
+    if (isCredentialName(target.destination.host))
+      return forwardWithCredential(routes, target, request, response, credentials)
+    return forwardRequest(routes, target, request, response)
+  }
   const clients = new Set<Socket>()
   const bound = new WeakMap<Socket, Destination>()
   const server = http.createServer({
@@ -77,7 +93,7 @@ export async function startEgressProxy(options: EgressProxyOptions): Promise<Egr
   server.on('request', (request, response) => {
     // A response that has to wait for another is a pipelined one: no client needs it, and it would outlive its client.
     if (!response.socket) return request.socket.destroy()
-    forwardRequest(routes, request, response, bound.get(request.socket)).catch((error) => {
+    serve(request, response).catch((error) => {
       answer(response, toRefusal(error))
     })
   })

@@ -6,15 +6,24 @@ import { type Destination, formatAuthority, parseAuthority } from './network-pol
 const NOT_FORWARDED =
   /^(host|content-length|transfer-encoding|connection|keep-alive|proxy-.*|te|trailer|upgrade|http2-settings|expect)$/
 
-/** Carries out one plain HTTP request; `bound` is the destination of the tunnel it came through. */
+/** What is asked for: a host, and a path on it. */
+export interface Target {
+  destination: Destination
+  path: string
+}
+
+/** Carries out one plain HTTP request. */
 export async function forwardRequest(
   routes: EgressRoutes,
+  { destination, path }: Target,
   request: http.IncomingMessage,
   response: http.ServerResponse,
-  bound: Destination | undefined,
 ): Promise<void> {
-  const { destination, path } = targetOf(request, bound)
-  const headers = { ...forwarded(request.headersDistinct), ...framingOf(request), host: hostOf(destination) }
+  const headers = {
+    ...keptHeaders(request.headersDistinct),
+    ...framingOf(request),
+    host: hostOf(destination),
+  }
   const { upstream } = await routes.open(destination, response, 'http')
   const outgoing = http.request({
     createConnection: () => upstream, // For this request alone, so `Connection: close` goes with it.
@@ -22,13 +31,23 @@ export async function forwardRequest(
     path,
     headers,
   })
+  await exchange(outgoing, request, response, { host: destination.host })
+}
+
+/** Sends the body of a request and passes the answer on, without the headers that are to be dropped. */
+export async function exchange(
+  outgoing: http.ClientRequest,
+  request: http.IncomingMessage,
+  response: http.ServerResponse,
+  { host, droppedHeaders = [] }: { host: string; droppedHeaders?: string[] },
+): Promise<void> {
   await new Promise<void>((resolve, reject) => {
-    const fail = (why: string) => reject(new EgressRefusal(502, `${destination.host} failed: ${why}`))
+    const fail = (why: string) => reject(new EgressRefusal(502, `${host} failed: ${why}`))
     outgoing.on('error', (error) => fail(error.message))
     outgoing.on('upgrade', () => fail('it changed the protocol'))
     outgoing.on('response', (incoming) => {
       try {
-        passOn(incoming, response)
+        passOn(incoming, response, droppedHeaders)
       } catch (error) {
         fail(String(error)) // Node reads some heads that it would not write.
       }
@@ -38,10 +57,11 @@ export async function forwardRequest(
   })
 }
 
-function passOn(incoming: http.IncomingMessage, response: http.ServerResponse): void {
+function passOn(incoming: http.IncomingMessage, response: http.ServerResponse, dropped: string[]): void {
   const { 'content-length': length, 'transfer-encoding': encoding } = incoming.headers
+  const headers = Object.entries(keptHeaders(incoming.headersDistinct))
   response.writeHead(incoming.statusCode ?? 502, {
-    ...forwarded(incoming.headersDistinct),
+    ...Object.fromEntries(headers.filter(([name]) => !dropped.includes(name))),
     ...(length !== undefined && encoding === undefined && { 'content-length': length }),
   })
   response.flushHeaders()
@@ -50,8 +70,11 @@ function passOn(incoming: http.IncomingMessage, response: http.ServerResponse): 
   incoming.pipe(response)
 }
 
-/** Where a request goes. What names the destination more than once must agree. */
-function targetOf(request: http.IncomingMessage, bound: Destination | undefined) {
+/**
+ * Where a request goes; `bound` is the destination of the tunnel it came through. What names the destination more
+ * than once must agree.
+ */
+export function targetOf(request: http.IncomingMessage, bound: Destination | undefined): Target {
   const [, authority, rest = ''] = /^http:\/\/([^/?#]*)([^#]*)$/i.exec(request.url ?? '') ?? []
   const isOriginForm = bound !== undefined && request.url?.startsWith('/')
   const destination = isOriginForm ? bound : authority && parseAuthority(authority, 80)
@@ -71,7 +94,8 @@ function hostOf(destination: Destination): string {
   return formatAuthority(destination).replace(/:80$/, '')
 }
 
-function forwarded(headers: NodeJS.Dict<string[]>): Record<string, string[]> {
+/** Without those that concern two neighbours only. */
+export function keptHeaders(headers: NodeJS.Dict<string[]>): Record<string, string[]> {
   const listed = (headers.connection ?? [])
     .join(',')
     .toLowerCase()
@@ -81,7 +105,7 @@ function forwarded(headers: NodeJS.Dict<string[]>): Record<string, string[]> {
 }
 
 /** Exactly one way to say where the body ends; the parser has refused requests that have two. */
-function framingOf({ headers }: http.IncomingMessage): Record<string, string> {
+export function framingOf({ headers }: http.IncomingMessage): Record<string, string> {
   const encoding = headers['transfer-encoding']
   if (encoding !== undefined && encoding.toLowerCase() !== 'chunked')
     throw new EgressRefusal(501, `the transfer encoding ${JSON.stringify(encoding)} is not known here`)

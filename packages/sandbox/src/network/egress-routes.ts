@@ -29,6 +29,8 @@ export interface Route {
   destination: Destination
   addresses: string[]
   protocol: 'http' | 'not tls' | ClientHello | undefined
+  /** Decides instead of the sandbox's own: for a host that a credential names. */
+  policy?: NetworkPolicy | undefined
 }
 
 export interface OpenRoute extends Route {
@@ -70,8 +72,13 @@ export class EgressRoutes {
   }
 
   /** Connects to a destination for as long as the client stays. Throws an `EgressRefusal`. */
-  async open(destination: Destination, client: Writable, protocol?: 'http'): Promise<OpenRoute> {
-    const route = { destination, client, protocol, addresses: [] as string[] }
+  async open(
+    destination: Destination,
+    client: Writable,
+    protocol?: 'http',
+    policy?: NetworkPolicy,
+  ): Promise<OpenRoute> {
+    const route = { destination, client, protocol, policy, addresses: [] as string[] }
     this.check(route) // Before the lookup: of a denied name not even a question leaves.
     if (this.#routes.size >= this.#options.maxRoutes)
       throw new EgressRefusal(503, `this sandbox already has ${this.#routes.size} connections`)
@@ -85,12 +92,14 @@ export class EgressRoutes {
 
   /** Throws if the policy as it is now objects to what is known of a route. Every decision is this one. */
   check(route: Route): Decision & { allowed: true } {
-    const { destination } = route
-    const decision = judge(this.#options.policy(), route)
-    if (decision.allowed) return decision
-    const { reason, setting } = decision
-    this.#denials.add({ ...destination, reason, setting })
-    const place = `${destination.host} on port ${destination.port}`
+    const decision = judge(route.policy ?? this.#options.policy(), route)
+    return decision.allowed ? decision : this.refuse(route.destination, decision)
+  }
+
+  /** Notes a denial, and throws it for the client to be told. */
+  refuse({ host, port }: Destination, { reason, setting }: Objection): never {
+    this.#denials.add({ host, port, reason, setting })
+    const place = `${host} on port ${port}`
     throw new EgressRefusal(403, `this sandbox may not reach ${place}: ${reason}`, setting)
   }
 

@@ -1,5 +1,7 @@
 import type { Socket } from 'node:net'
 import { MAX_CLIENT_HELLO_BYTES, parseClientHello } from './client-hello.ts'
+import { isCredentialName } from './credential.ts'
+import { assertPlainHttp } from './credential-request.ts'
 import { EgressRefusal, type EgressRoutes, type Route } from './egress-routes.ts'
 import type { Destination } from './network-policy.ts'
 
@@ -23,6 +25,11 @@ export async function openTunnel(
   client: Socket,
   { helloTimeoutMs, serveHttp }: TunnelOptions,
 ): Promise<void> {
+  if (isCredentialName(destination.host)) {
+    assertPlainHttp(destination)
+    client.write(ESTABLISHED)
+    return serveHttp(client, destination)
+  }
   const { isAnyProtocol } = routes.check({ destination, addresses: [], protocol: undefined })
   if (destination.port === 80 && !isAnyProtocol) {
     client.write(ESTABLISHED)

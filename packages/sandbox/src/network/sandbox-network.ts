@@ -1,6 +1,7 @@
 import { chmod, mkdir, rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { Owner } from '../provider.ts'
+import type { FindCredential } from './credential.ts'
 import type { EgressDenied } from './denial-log.ts'
 import { type EgressProxy, startEgressProxy } from './egress-proxy.ts'
 import type { Budget } from './model/budget.ts'
@@ -18,6 +19,7 @@ export interface SandboxNetworkOptions {
   budget: Budget
   policy: NetworkPolicy
   onDenied: (event: EgressDenied) => void
+  findCredential: FindCredential | undefined
 }
 
 /** The two ways out of one sandbox: to the model API, and to what its network policy allows. */
@@ -60,7 +62,8 @@ export class SandboxNetwork {
   }
 
   async #listen(): Promise<void> {
-    const { runDir, owner, modelToken, upstream, modelIdleTimeoutMs, budget, onDenied } = this.#options
+    const { runDir, owner, modelToken, upstream, modelIdleTimeoutMs, budget, onDenied, findCredential } =
+      this.#options
     await mkdir(runDir, { recursive: true })
     await chmod(runDir, 0o711)
     const guard = createModelGuard({
@@ -83,6 +86,7 @@ export class SandboxNetwork {
       owner,
       policy: () => this.#policy,
       onDenied,
+      findCredential,
     })
   }
 

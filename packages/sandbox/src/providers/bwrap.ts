@@ -3,6 +3,7 @@ import { closeSync, openSync, readdirSync, readFileSync } from 'node:fs'
 import { lstat } from 'node:fs/promises'
 import { promisify } from 'node:util'
 import { AshError } from '@ash-ai/shared'
+import type { DiskBackend } from '../limits/disk/disk-backend.ts'
 import type { LimitBackend, LimitGroup } from '../limits/limit-backend.ts'
 import { prlimitArgs } from '../limits/rlimit.ts'
 import type { SandboxProcess, SandboxProvider, SandboxSpec } from '../provider.ts'
@@ -24,12 +25,16 @@ const BLOCK_FD = 7
 const PRLIMIT = '/usr/bin/prlimit'
 
 /** Sandboxes under bubblewrap: all namespaces, a private root, no network, a host user of its own when root. */
-export function createBwrapProvider(backend: LimitBackend, bwrap = '/usr/bin/bwrap'): SandboxProvider {
+export function createBwrapProvider(
+  backend: LimitBackend,
+  diskMb: DiskBackend['enforcement'],
+  bwrap = '/usr/bin/bwrap',
+): SandboxProvider {
   let host: Promise<BwrapHost> | undefined
   return {
     name: 'bwrap',
     isolation: 'bwrap',
-    limits: { backend: backend.name, enforcement: backend.enforcement },
+    limits: { backend: backend.name, enforcement: { ...backend.enforcement, diskMb } },
     check: () => checkBwrap(bwrap),
     async start(spec) {
       host ??= describeHost()

@@ -1,3 +1,4 @@
+import type { DiskBackend } from '../limits/disk/disk-backend.ts'
 import type { LimitBackend } from '../limits/limit-backend.ts'
 import { createRlimitBackend } from '../limits/rlimit.ts'
 import type { SandboxProvider } from '../provider.ts'
@@ -11,6 +12,7 @@ export type ProviderName = (typeof PROVIDER_NAMES)[number]
 export function createProvider(
   name: ProviderName,
   limits: LimitBackend = createRlimitBackend(false),
+  diskMb: DiskBackend['enforcement'] = 'polled',
 ): SandboxProvider {
-  return name === 'bwrap' ? createBwrapProvider(limits) : createProcessProvider()
+  return name === 'bwrap' ? createBwrapProvider(limits, diskMb) : createProcessProvider(diskMb)
 }

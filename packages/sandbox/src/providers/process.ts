@@ -1,6 +1,7 @@
 import { spawn } from 'node:child_process'
 import { tmpdir } from 'node:os'
 import { dirname } from 'node:path'
+import type { DiskBackend } from '../limits/disk/disk-backend.ts'
 import { NOTHING_ENFORCED } from '../limits/resource-limits.ts'
 import { NO_GROUP } from '../limits/rlimit.ts'
 import type { SandboxProvider } from '../provider.ts'
@@ -12,11 +13,11 @@ import { watchProcess } from './watch-process.ts'
  * No isolation: the bridge runs as the server's own user and sees the host. For development on systems without
  * namespaces; it has to be chosen by name, and every session it makes says `isolation: none`.
  */
-export function createProcessProvider(): SandboxProvider {
+export function createProcessProvider(diskMb: DiskBackend['enforcement']): SandboxProvider {
   return {
     name: 'process',
     isolation: 'none',
-    limits: { backend: 'none', enforcement: NOTHING_ENFORCED },
+    limits: { backend: 'none', enforcement: { ...NOTHING_ENFORCED, diskMb } },
     async check() {},
     async start(spec) {
       const paths = {

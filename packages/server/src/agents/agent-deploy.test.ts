@@ -1,4 +1,4 @@
-import { mkdir, readdir, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises'
+import { mkdir, open, readdir, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { openSecretBox } from '../db/secret-box.ts'
@@ -143,6 +143,12 @@ for (const database of testDatabases) {
       yield CLAUDE
       throw new Error('connection lost')
     }
+    /** The kernel's own word for a full disk, from the device that is always full. */
+    async function* fillingUp(): AsyncGenerator<FolderEntry> {
+      yield CLAUDE
+      await using full = await open('/dev/full', 'w')
+      await full.write('text')
+    }
     test.each<[string, () => Partial<DeployRequest>, RegExp]>([
       ['no CLAUDE.md', () => ({ entries: [file('README.md')] }), /no CLAUDE\.md/],
       ['CLAUDE.md in a folder only', () => ({ entries: [file('a/CLAUDE.md')] }), /no CLAUDE\.md/],
@@ -164,6 +170,11 @@ for (const database of testDatabases) {
       ],
       ['ash.json that is a list', () => ({ entries: [CLAUDE, file('ash.json', '[]')] }), /ash\.json: /],
       ['a source that breaks off', () => ({ entries: breaking() }), /connection lost/],
+      [
+        'what the disk has no room for',
+        () => ({ entries: fillingUp() }),
+        /no room left on the server’s disk/,
+      ],
     ])('%s is refused and leaves no trace', async (_name, request, message) => {
       await expect(deploy(request())).rejects.toThrow(message)
       expect(await folders()).toEqual([])
@@ -317,6 +328,7 @@ async function insertSession(
       limits: '{}',
       network: '"none"',
       budget: '{}',
+      credentials: '[]',
       env_sealed: '',
       owner_id: 'host',
       epoch: 1,

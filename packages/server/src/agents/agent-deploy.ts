@@ -1,6 +1,7 @@
 import { readdir, readFile, rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import { type Agent, AgentConfig, AshError } from '@ash-ai/shared'
+import { assertCredentials } from '../credentials/credential-queries.ts'
 import { TurnQueue } from '../db/turn-queue.ts'
 import { toDetails, validationError } from '../http/validation-error.ts'
 import {
@@ -37,6 +38,8 @@ export async function deployAgent(
   const staged = await stageFolder(store.dataDir, withInstructions(entries, systemPrompt))
   try {
     const options = { ...(await readOptions(staged)), ...config }
+    const source = config?.credentials ? 'config' : OPTIONS_FILE
+    await assertCredentials(store.db, tenantId, options.credentials, `${source}.credentials`)
     const endTurn = await folders.take()
     try {
       await publishFolder(staged, agentVersionDir(store.dataDir, tenantId, staged.contentHash))

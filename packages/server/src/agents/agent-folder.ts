@@ -39,6 +39,8 @@ export async function stageFolder(
     return await staging.finish()
   } catch (error) {
     await discardFolder(staging)
+    if (isCode(error, 'ENOSPC', 'EDQUOT'))
+      throw new AshError('disk_full', 'There is no room left on the server’s disk', { cause: error })
     throw error
   }
 }

@@ -9,6 +9,7 @@ export interface Tables {
   agent_versions: AgentVersionsTable
   sessions: SessionsTable
   session_events: SessionEventsTable
+  credentials: CredentialsTable
   api_keys: ApiKeysTable
 }
 
@@ -49,6 +50,8 @@ export interface SessionsTable {
   limits: string
   network: string
   budget: string
+  /** Names of the credentials it may use, as a JSON list. */
+  credentials: string
   /** What the session has used of the model, as JSON; null before the first request. */
   model_usage: string | null
   env_sealed: string
@@ -74,6 +77,19 @@ interface SessionEventsTable {
   turn_id: string | null
   data: string
   created_at: number
+}
+
+export interface CredentialsTable {
+  tenant_id: string
+  name: string
+  /** A JSON list, as `formatCredentialHost` writes each. */
+  hosts: string
+  /** CredentialScheme as JSON. */
+  scheme: string
+  /** Sealed by SecretBox together with hosts and scheme: changed, it does not open. */
+  secret_sealed: string
+  created_at: number
+  updated_at: number
 }
 
 export interface ApiKeysTable {

@@ -19,6 +19,8 @@ const MEANINGS: Partial<Record<string, [ErrorCode, string]>> = {
   EPERM: ['path_invalid', 'may not be accessed'],
   EISDIR: ['not_a_file', 'is a folder'],
   ENXIO: ['not_a_file', 'is not a regular file'],
+  ENOSPC: ['disk_full', 'was not written: there is no room left for it'],
+  EDQUOT: ['disk_full', 'was not written: there is no room left for it'],
 }
 
 function toFileError(error: unknown, path: string): unknown {

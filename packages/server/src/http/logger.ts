@@ -1,6 +1,6 @@
 import { type DestinationStream, type Logger, pino } from 'pino'
 
-/** The server's log. Headers that carry a key are never written, whoever logs the request. */
+/** The server's log. Headers that carry a key, and fields named `secret`, are never written, whoever logs the request. */
 export function createLogger(level: string, destination?: DestinationStream): Logger {
   const redact = [
     'authorization',
@@ -8,6 +8,9 @@ export function createLogger(level: string, destination?: DestinationStream): Lo
     'req.headers.authorization',
     'headers["x-api-key"]',
     'req.headers["x-api-key"]',
+    'secret',
+    '*.secret',
+    '*.*.secret',
   ]
   return pino({ level, redact }, destination ?? pino.destination({ sync: false }))
 }

@@ -1,4 +1,4 @@
-import type { PriceTable, SandboxPool, SandboxProvider } from '@ash-ai/sandbox'
+import type { DiskBackend, PriceTable, SandboxPool, SandboxProvider } from '@ash-ai/sandbox'
 import type { Limits } from '@ash-ai/shared'
 import type { FastifyBaseLogger } from 'fastify'
 import type { Db } from '../db/open-db.ts'
@@ -16,6 +16,7 @@ export interface SessionDeps {
   hostId: string
   pool: SandboxPool
   provider: SandboxProvider
+  disk: DiskBackend
   /** Throws, with what to do, where this machine cannot isolate. */
   assertSandboxing: () => Promise<void>
   /** Host users for sandboxes; undefined where the server cannot switch users. */

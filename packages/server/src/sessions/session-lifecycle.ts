@@ -1,15 +1,7 @@
 import { randomInt, randomUUID } from 'node:crypto'
 import { readdir, rm } from 'node:fs/promises'
 import { join } from 'node:path'
-import {
-  Budget,
-  type BudgetState,
-  type Owner,
-  parsePolicy,
-  removeSessionDirs,
-  type Sandbox,
-  sessionDirs,
-} from '@ash-ai/sandbox'
+import { Budget, type BudgetState, type Owner, parsePolicy, type Sandbox, sessionDirs } from '@ash-ai/sandbox'
 import {
   type AgentConfig,
   AshError,
@@ -26,11 +18,13 @@ import {
   sdkOptions,
 } from '@ash-ai/shared'
 import { getAgentForSession } from '../agents/agent-queries.ts'
+import { assertCredentials } from '../credentials/credential-queries.ts'
 import type { Db } from '../db/open-db.ts'
 import { setUpAgent } from './agent-setup.ts'
 import { effectiveLimits } from './effective-limits.ts'
 import { findOpenTurn } from './event-queries.ts'
 import type { LiveSession } from './live-sessions.ts'
+import { findSessionCredential } from './session-credentials.ts'
 import type { SessionDeps } from './session-deps.ts'
 import {
   deleteSession,
@@ -62,6 +56,7 @@ export async function createSession(
   const limits = effectiveLimits(deps.limits, agent.config.limits, config.limits)
   const settings = { ...agent.config, ...config }
   parsePolicy(settings.network ?? 'none') // Refuses what it cannot read.
+  await assertCredentials(deps.db, tenantId, settings.credentials)
   const row = await insertNewSession(deps, tenantId, agent, { env, config, limits, settings })
   await wakeSession(deps, tenantId, row.id).catch(async (error: unknown) => {
     // Refused, not failed: nothing of it may stay. Another session was quicker to the last slot.
@@ -187,6 +182,7 @@ async function startSandbox(
     limits: JSON.parse(row.limits) as Limits,
     network: parsePolicy(JSON.parse(row.network) as Network),
     budget,
+    findCredential: (name) => findSessionCredential(deps, row, name),
     onDenied: (denied) => void noteEvent(deps, fenceOf(row), 'egress_denied', denied),
     onLimit: (hit) => void noteEvent(deps, fenceOf(row), 'limit', hit),
     setup: {
@@ -248,9 +244,11 @@ export function patchSession(
   return deps.live.exclusive(sessionId, async () => {
     const row = await getOpenSession(deps.db, tenantId, sessionId)
     const policy = patch.network && parsePolicy(patch.network)
+    await assertCredentials(deps.db, tenantId, patch.credentials)
     await setSandboxSettings(deps.db, fenceOf(row), {
       ...(patch.network && { network: JSON.stringify(patch.network) }),
       ...(patch.budget && { budget: JSON.stringify(patch.budget) }),
+      ...(patch.credentials && { credentials: JSON.stringify(patch.credentials) }),
     })
     const live = deps.live.get(sessionId)
     if (policy) live?.sandbox.setNetwork(policy)
@@ -310,7 +308,7 @@ export function endSession(deps: SessionDeps, tenantId: string, sessionId: strin
       await live.sandbox.stop()
       await live.turn?.ended
     }
-    await removeSessionDirs(sessionDirs(deps.dataDir, sessionId))
+    await deps.disk.remove(sessionDirs(deps.dataDir, sessionId))
     // Only now may another session have the uid: nothing on disk belongs to it any more.
     await freeUid(deps.db, fenceOf(row))
     await noteStatus(deps, fenceOf(row), 'ended')
@@ -340,12 +338,12 @@ export async function recoverSessions(deps: SessionDeps): Promise<number> {
   return reclaimed.length
 }
 
-async function removeLeftovers({ db, dataDir, hostId }: SessionDeps): Promise<void> {
+async function removeLeftovers({ db, dataDir, hostId, disk }: SessionDeps): Promise<void> {
   const kept = await listOwnedIds(db, hostId)
   const root = join(dataDir, 'sandboxes')
   for (const id of await readdir(root).catch(() => [])) {
     const dirs = sessionDirs(dataDir, id)
-    await (kept.has(id) ? rm(dirs.run, { recursive: true, force: true }) : removeSessionDirs(dirs))
+    await (kept.has(id) ? rm(dirs.run, { recursive: true, force: true }) : disk.remove(dirs))
   }
 }
 

@@ -1,5 +1,6 @@
 import { z } from 'zod'
 import { AgentOptions } from './agent-options.ts'
+import { CredentialName } from './credential-schemas.ts'
 
 /** What a sandbox may use. An operator's settings are the default and the most that can be asked for. */
 export const Limits = z
@@ -9,6 +10,7 @@ export const Limits = z
     processes: z.number().int().min(32).describe('Processes and threads'),
     openFiles: z.number().int().min(64),
     fileSizeMb: z.number().int().min(1).describe('The largest single file'),
+    diskMb: z.number().int().min(32).describe('Workspace and home together'),
   })
   .meta({ id: 'Limits' })
 export type Limits = z.infer<typeof Limits>
@@ -47,6 +49,11 @@ const SandboxSettings = z.strictObject({
   limits: Limits.partial().optional(),
   network: Network.optional(),
   budget: BudgetLimits.optional(),
+  credentials: z
+    .array(CredentialName)
+    .max(20)
+    .optional()
+    .describe('Names of credentials that may be used, at http://<name>.credentials.ash/. Default: none'),
 })
 
 /** Options of the agent SDK, and what Ash itself decides for a sandbox. */
@@ -55,12 +62,18 @@ export type AgentConfig = z.infer<typeof AgentConfig>
 
 /** The part of a configuration that reaches the agent SDK. */
 export function sdkOptions(config: AgentConfig): AgentOptions {
-  const { limits: _limits, network: _network, budget: _budget, ...options } = config
+  const {
+    limits: _limits,
+    network: _network,
+    budget: _budget,
+    credentials: _credentials,
+    ...options
+  } = config
   return options
 }
 
 /** What can be changed while a session lives. */
-export const SessionPatch = SandboxSettings.pick({ network: true, budget: true })
+export const SessionPatch = SandboxSettings.pick({ network: true, budget: true, credentials: true })
   .refine((patch) => Object.keys(patch).length > 0, 'must change something')
   .meta({ id: 'SessionPatch' })
 export type SessionPatch = z.infer<typeof SessionPatch>

@@ -3,6 +3,7 @@ import { describe, expect, test } from 'vitest'
 import { AgentDeploy } from './agent-schemas.ts'
 import { AgentName, Env, isRelativePath, RelativePath } from './common-schemas.ts'
 import { MessageSend } from './message-schemas.ts'
+import { AgentConfig, sdkOptions } from './sandbox-settings.ts'
 import { SessionCreate } from './session-schemas.ts'
 
 test.each(['../x', '', 'a'.repeat(300), 'ünïcode', 'a/b', 'a b', '.hidden', '-flag', 'a\n', 'a\0b', '..'])(
@@ -90,4 +91,9 @@ test('environment names are names and values hold no NUL', () => {
   expect(Env.safeParse({ 'A=B': 'x' }).success).toBe(false)
   expect(Env.safeParse({ A: 'x\0y' }).success).toBe(false)
   expect(Env.safeParse({ PATH_1: '' }).success).toBe(true)
+})
+
+test('what Ash itself decides does not reach the agent SDK', () => {
+  const config = { model: 'm', credentials: ['github'], network: 'open', limits: {}, budget: {} }
+  expect(sdkOptions(AgentConfig.parse(config))).toEqual({ model: 'm' })
 })

@@ -27,6 +27,7 @@ export const Session = z
     limits: Limits.describe('In force for this session'),
     network: Network,
     budget: BudgetLimits.optional(),
+    credentials: z.array(z.string()).describe('Names of those it may use'),
     usage: ModelUsage,
     env: z.record(z.string(), z.literal('***')),
     createdAt: IsoTime,

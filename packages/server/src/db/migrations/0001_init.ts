@@ -3,6 +3,7 @@ import type { Kysely } from 'kysely'
 export async function up(db: Kysely<unknown>): Promise<void> {
   await createAgents(db)
   await createSessions(db)
+  await createCredentials(db)
   await createApiKeys(db)
 }
 
@@ -58,6 +59,7 @@ async function createSessions(db: Kysely<unknown>): Promise<void> {
     .addColumn('limits', 'text', (column) => column.notNull())
     .addColumn('network', 'text', (column) => column.notNull())
     .addColumn('budget', 'text', (column) => column.notNull())
+    .addColumn('credentials', 'text', (column) => column.notNull())
     .addColumn('model_usage', 'text')
     .addColumn('sdk_session_id', 'text')
     .addColumn('owner_id', 'text', (column) => column.notNull())
@@ -93,6 +95,20 @@ async function createSessions(db: Kysely<unknown>): Promise<void> {
     .addColumn('data', 'text', (column) => column.notNull())
     .addColumn('created_at', 'bigint', (column) => column.notNull())
     .addPrimaryKeyConstraint('session_events_pk', ['session_id', 'seq'])
+    .execute()
+}
+
+async function createCredentials(db: Kysely<unknown>): Promise<void> {
+  await db.schema
+    .createTable('credentials')
+    .addColumn('tenant_id', 'text', (column) => column.notNull())
+    .addColumn('name', 'text', (column) => column.notNull())
+    .addColumn('hosts', 'text', (column) => column.notNull())
+    .addColumn('scheme', 'text', (column) => column.notNull())
+    .addColumn('secret_sealed', 'text', (column) => column.notNull())
+    .addColumn('created_at', 'bigint', (column) => column.notNull())
+    .addColumn('updated_at', 'bigint', (column) => column.notNull())
+    .addPrimaryKeyConstraint('credentials_pk', ['tenant_id', 'name'])
     .execute()
 }
 
