@@ -41,6 +41,11 @@ export class BridgeConnection {
     })
   }
 
+  /** Resolves when everything written has left. */
+  end(): Promise<void> {
+    return new Promise((resolve) => this.#socket.end(resolve))
+  }
+
   async #write(line: string): Promise<void> {
     await this.#drained
     this.#collect()

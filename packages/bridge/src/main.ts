@@ -29,7 +29,9 @@ const bridge = new Bridge(
 
 const hostGone = connection.listen(async (command) => {
   await bridge.serve(command)
-  if (command.cmd === 'shutdown') process.exit(0)
+  if (command.cmd !== 'shutdown') return
+  await connection.end()
+  process.exit(0)
 })
 await connection.send({ ev: 'ready', id: UNSOLICITED })
 await hostGone
