@@ -57,7 +57,8 @@ function findRelativeProblem(file, specifier) {
     return `reaches into ${other}; use ${SCOPE}${other}`
   }
   const [from, to] = [serverFolder(file), serverFolder(target)]
-  const isRoutes = /-routes(\.ts)?$/.test(target)
+  // A test may put an app together from the routes it needs.
+  const isRoutes = /-routes(\.ts)?$/.test(target) && !file.endsWith('.test.ts')
   if (from && to && from !== to && isRoutes) return `uses a neighbour's routes; use its queries or lifecycle`
   return undefined
 }

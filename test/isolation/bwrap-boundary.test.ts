@@ -3,31 +3,15 @@ import { mkdir, readdir, stat } from 'node:fs/promises'
 import { type AddressInfo, createServer, type Server } from 'node:net'
 import { hostname } from 'node:os'
 import { join } from 'node:path'
-import type { Owner } from '@ash-ai/sandbox'
 import { listDescriptors, listProcesses, syscallNumber } from '@ash-ai/sandbox/testing'
 import type { ExecResult } from '@ash-ai/shared'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { nextOwner } from './support/provider-fixture.ts'
 import { HOST_SECRET, LEAKED_FD, ServerHost } from './support/server-host.ts'
+import { SERVER_KINDS } from './support/server-kinds.ts'
 
 // What code inside a sandbox can see and do, tried from inside, as a command of the agent's own user.
 
-interface ServerKind {
-  name: string
-  /** Who the server runs as; undefined is whoever runs this test. */
-  user: () => Owner | undefined
-  /** Who a sandbox runs as on the host. */
-  owner: () => Owner | undefined
-}
-const ROOT: ServerKind = {
-  name: 'root, with a user for each sandbox',
-  user: () => undefined,
-  owner: nextOwner,
-}
-const UNPRIVILEGED: ServerKind = { name: 'an unprivileged user', user: nextOwner, owner: () => undefined }
-const SERVERS = process.getuid?.() === 0 ? [ROOT, UNPRIVILEGED] : [UNPRIVILEGED]
-
-describe.each(SERVERS)('inside a sandbox of a server run by $name', ({ user, owner }) => {
+describe.each(SERVER_KINDS)('inside a sandbox of a server run by $name', ({ user, owner }) => {
   let server: ServerHost
   let sandboxUid: number
   let sandboxPid: number
@@ -309,7 +293,8 @@ describe.each(SERVERS)('inside a sandbox of a server run by $name', ({ user, own
     await expectRefused('rmdir /workspace')
     await expectRefused('mv /workspace /tmp/')
     await expectRefused('mv ~ /tmp/')
-    expect((await readdir(server.dirsOf('first').root)).sort()).toEqual(['home', 'run', 'workspace'])
+    expect((await readdir(server.dirsOf('first').root)).sort()).toEqual(['disk', 'run'])
+    expect((await readdir(server.dirsOf('first').disk)).sort()).toEqual(['home', 'workspace'])
   })
 
   // Last: it ends the server.

@@ -192,13 +192,19 @@ async function becomesReady(bridge: BridgeClient, process: SandboxProcess): Prom
     const timeout = setTimeout(() => resolve('late'), READY_TIMEOUT_MS)
     timer.signal.addEventListener('abort', () => clearTimeout(timeout))
   })
-  const outcome = await Promise.race([bridge.ready, process.exited, late])
+  // A connection that breaks off because of a death waits for the death, which says more.
+  const broken = bridge.closed.then<AshError | SandboxExit>((error) =>
+    error.code === 'bridge_protocol_error' ? error : process.exited,
+  )
+  const outcome = await Promise.race([bridge.ready, process.exited, broken, late])
   timer.abort()
   if (outcome === undefined) return
   const reason =
     outcome === 'late'
       ? `the bridge was not ready within ${READY_TIMEOUT_MS / 1000} s`
-      : `it exited with ${outcome.code ?? outcome.signal}: ${outcome.stderr.trim() || 'no message'}`
+      : outcome instanceof AshError
+        ? outcome.message
+        : `it exited with ${outcome.code ?? outcome.signal}: ${outcome.stderr.trim() || 'no message'}`
   throw new AshError('sandbox_start_failed', `The sandbox did not start: ${reason}`)
 }
 

@@ -1,4 +1,5 @@
 export { unmountBelow } from '../limits/disk/ext4-image.ts'
+export { createBwrapProvider } from '../providers/bwrap.ts'
 export { listDescriptors, listProcesses, listTree, type ProcessInfo } from './processes.ts'
 export { describeSandboxProvider, type ProviderFixture } from './provider-suite.ts'
 export { syscallNumber } from './syscall-number.ts'
