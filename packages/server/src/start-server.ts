@@ -28,8 +28,8 @@ import { locateRuntime } from './locate-runtime.ts'
 import { EventLogs } from './sessions/event-log.ts'
 import { LiveSessions } from './sessions/live-sessions.ts'
 import type { SessionDeps } from './sessions/session-deps.ts'
-import { recoverSessions, stopSessions } from './sessions/session-lifecycle.ts'
 import { createSessionMetrics } from './sessions/session-metrics.ts'
+import { recoverSessions, stopSessions } from './sessions/session-recovery.ts'
 
 export interface RunningServer {
   url: string

@@ -1,20 +1,14 @@
 import { randomInt, randomUUID } from 'node:crypto'
-import { readdir, rm } from 'node:fs/promises'
-import { join } from 'node:path'
 import { Budget, type BudgetState, type Owner, parsePolicy, type Sandbox, sessionDirs } from '@ash-ai/sandbox'
 import {
   type AgentConfig,
   AshError,
   type BudgetLimits,
-  type EgressDeniedEventData,
-  type ErrorEventData,
   isAshError,
-  type LimitEventData,
   type Limits,
   type Network,
   type SessionCreate,
   type SessionPatch,
-  type SessionStatus,
   sdkOptions,
 } from '@ash-ai/shared'
 import { getAgentForSession } from '../agents/agent-queries.ts'
@@ -22,20 +16,18 @@ import { assertCredentials } from '../credentials/credential-queries.ts'
 import type { Db } from '../db/open-db.ts'
 import { setUpAgent } from './agent-setup.ts'
 import { effectiveLimits } from './effective-limits.ts'
-import { findOpenTurn } from './event-queries.ts'
 import type { LiveSession } from './live-sessions.ts'
 import { findSessionCredential } from './session-credentials.ts'
 import type { SessionDeps } from './session-deps.ts'
+import { noteEvent, noteStatus } from './session-notes.ts'
 import {
   deleteSession,
-  type Fence,
   fenceOf,
   freeUid,
   getSession,
+  ignoreConflict,
   insertSession,
-  listOwnedIds,
   moveSession,
-  reclaimSessions,
   type SessionRow,
   setSandboxSettings,
 } from './session-queries.ts'
@@ -206,23 +198,6 @@ async function noteFailedStart(deps: SessionDeps, row: SessionRow, error: unknow
   )
 }
 
-/** The boundary speaks: what it refused becomes part of the session's log. */
-async function noteEvent(
-  deps: SessionDeps,
-  fence: Fence,
-  type: 'limit' | 'egress_denied',
-  data: LimitEventData | EgressDeniedEventData,
-): Promise<void> {
-  const { sessionId } = fence
-  deps.log.warn({ sessionId, type, ...data }, 'sandbox met its boundary')
-  try {
-    const log = await deps.logs.get(fence)
-    await log.append(type, deps.live.get(sessionId)?.turn?.id ?? null, JSON.stringify(data))
-  } catch (error) {
-    deps.log.error({ err: error, sessionId }, 'an event of the boundary could not be stored')
-  }
-}
-
 function openBudget({ prices }: SessionDeps, row: SessionRow): Budget {
   const state = row.model_usage === null ? undefined : (JSON.parse(row.model_usage) as BudgetState)
   return new Budget(prices, JSON.parse(row.budget) as BudgetLimits, state)
@@ -274,11 +249,6 @@ async function watchSandbox(deps: SessionDeps, live: LiveSession): Promise<void>
   }
 }
 
-/** Lifecycle is part of the log: whoever follows it sees why nothing comes any more. */
-async function noteStatus(deps: SessionDeps, fence: Fence, status: SessionStatus): Promise<void> {
-  await (await deps.logs.get(fence)).append('status', null, JSON.stringify({ status }))
-}
-
 /** Stops the sandbox and leaves the session ready to go on; its files stay. */
 export function pauseSession(deps: SessionDeps, tenantId: string, sessionId: string): Promise<SessionRow> {
   return deps.live.exclusive(sessionId, async () => {
@@ -316,55 +286,6 @@ export function endSession(deps: SessionDeps, tenantId: string, sessionId: strin
   })
 }
 
-/**
- * After a stop of any kind: sessions that were live are paused, their open turns get a typed end, and nothing of
- * an old sandbox remains. Their processes died with the old server.
- */
-export async function recoverSessions(deps: SessionDeps): Promise<number> {
-  const reclaimed = await reclaimSessions(deps.db, deps.hostId)
-  for (const row of reclaimed) {
-    const turnId = await findOpenTurn(deps.db, row.tenant_id, row.id)
-    if (turnId === undefined) continue
-    const log = await deps.logs.get(fenceOf(row))
-    const data: ErrorEventData = {
-      turnId,
-      code: 'interrupted',
-      error: 'The server stopped during this turn',
-      retryable: true,
-    }
-    await log.append('error', turnId, JSON.stringify(data))
-  }
-  await removeLeftovers(deps)
-  return reclaimed.length
-}
-
-async function removeLeftovers({ db, dataDir, hostId, disk }: SessionDeps): Promise<void> {
-  const kept = await listOwnedIds(db, hostId)
-  const root = join(dataDir, 'sandboxes')
-  for (const id of await readdir(root).catch(() => [])) {
-    const dirs = sessionDirs(dataDir, id)
-    await (kept.has(id) ? rm(dirs.run, { recursive: true, force: true }) : disk.remove(dirs))
-  }
-}
-
-/** Gives running turns until the deadline, then stops every sandbox. Sessions are `paused` afterwards. */
-export async function stopSessions(deps: SessionDeps, deadlineMs: number): Promise<void> {
-  const sessions = await deps.live.close()
-  const turns = Promise.allSettled(sessions.map((live) => live.turn?.ended))
-  await Promise.race([turns, new Promise((resolve) => setTimeout(resolve, deadlineMs).unref())])
-  const mine = sessions.filter((live) => deps.live.release(live))
-  // Before the sandboxes go, so that a turn cut off here says why and not that its sandbox died.
-  const reason = new AshError('interrupted', 'The server stopped during this turn')
-  for (const live of mine) live.sandbox.bridge.close(reason)
-  await deps.pool.stopAll()
-  await turns
-  for (const live of mine) {
-    await moveSession(deps.db, live.fence, 'paused', { sandbox_id: null })
-      .then(() => noteStatus(deps, live.fence, 'paused'))
-      .catch(ignoreConflict)
-  }
-}
-
 /** Throws where the session does not exist or has ended. */
 export async function getOpenSession(db: Db, tenantId: string, sessionId: string): Promise<SessionRow> {
   const row = await getSession(db, tenantId, sessionId)
@@ -385,8 +306,4 @@ function describe(error: unknown): { code: string; message: string } {
     code: 'sandbox_start_failed',
     message: 'The sandbox did not start; the log of the server has the reason',
   }
-}
-
-function ignoreConflict(error: unknown): void {
-  if (!isAshError(error, 'session_conflict')) throw error
 }

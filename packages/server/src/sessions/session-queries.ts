@@ -3,6 +3,7 @@ import {
   type AgentConfig,
   AshError,
   type BudgetLimits,
+  isAshError,
   type Limits,
   ModelUsage,
   type Network,
@@ -124,6 +125,11 @@ export async function moveSession(
     .executeTakeFirst()
   if (!row) throw new AshError('session_conflict', `Session ${fence.sessionId} cannot become ${to} any more`)
   return row
+}
+
+/** For a change that does not matter any more where somebody else was quicker. */
+export function ignoreConflict(error: unknown): void {
+  if (!isAshError(error, 'session_conflict')) throw error
 }
 
 export async function setSdkSessionId(db: Db, fence: Fence, sdkSessionId: string): Promise<void> {
