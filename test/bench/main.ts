@@ -1,10 +1,12 @@
 import { mkdir, writeFile } from 'node:fs/promises'
 import { availableParallelism, cpus, loadavg, release, totalmem } from 'node:os'
 import { join } from 'node:path'
+import { isolation } from './isolation.ts'
 import { messageOverhead } from './message-overhead.ts'
 import { sessionCreate } from './session-create.ts'
 
 const BENCHES: Record<string, () => Promise<string[]>> = {
+  isolation,
   'message-overhead': messageOverhead,
   'session-create': sessionCreate,
 }
