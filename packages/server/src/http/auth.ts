@@ -25,19 +25,46 @@ export interface AuthOptions {
 /** Every request needs a key, unknown paths too, save for the public routes. */
 export function addAuth(app: FastifyInstance, { db, apiKey }: AuthOptions): void {
   const configuredHash = apiKey === undefined ? undefined : sha256(apiKey)
+  const known = new KnownKeys()
   app.decorateRequest('tenantId', '')
   app.addHook('onRequest', async (request) => {
     if (isPublic(request.routeOptions.url)) return
-    request.tenantId = await authenticate(db, configuredHash, bearerKey(request))
+    request.tenantId = await authenticate(db, configuredHash, known, bearerKey(request))
   })
 }
 
-async function authenticate(db: Db, configuredHash: Buffer | undefined, key: string): Promise<string> {
+async function authenticate(
+  db: Db,
+  configuredHash: Buffer | undefined,
+  known: KnownKeys,
+  key: string,
+): Promise<string> {
   const hash = sha256(key)
   if (configuredHash && timingSafeEqual(hash, configuredHash)) return DEFAULT_TENANT
-  const tenantId = await findTenantByKeyHash(db, hash.toString('hex'))
+  const keyHash = hash.toString('hex')
+  const tenantId = known.find(keyHash) ?? (await findTenantByKeyHash(db, keyHash))
   if (tenantId === undefined) throw unauthorized('The API key is not known to this server')
+  known.remember(keyHash, tenantId)
   return tenantId
+}
+
+const REMEMBER_MS = 2_000
+const MAX_REMEMBERED = 1_000
+
+/** Keys seen a moment ago: a look-up for every request would be among its dearest steps. A key taken back lives on that long. */
+class KnownKeys {
+  readonly #tenants = new Map<string, { tenantId: string; untilMs: number }>()
+
+  find(keyHash: string): string | undefined {
+    const known = this.#tenants.get(keyHash)
+    return known && known.untilMs > performance.now() ? known.tenantId : undefined
+  }
+
+  remember(keyHash: string, tenantId: string): void {
+    if (this.find(keyHash) !== undefined) return
+    if (this.#tenants.size >= MAX_REMEMBERED) this.#tenants.clear()
+    this.#tenants.set(keyHash, { tenantId, untilMs: performance.now() + REMEMBER_MS })
+  }
 }
 
 const MAX_KEY_CHARS = 1024
