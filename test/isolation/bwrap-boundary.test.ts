@@ -183,6 +183,22 @@ describe.each(SERVER_KINDS)('inside a sandbox of a server run by $name', ({ user
     )
   })
 
+  test('/proc tells nothing of the machine as a whole', async () => {
+    for (const name of [
+      'cmdline',
+      'config.gz',
+      'diskstats',
+      'interrupts',
+      'kallsyms',
+      'kcore',
+      'keys',
+      'partitions',
+    ]) {
+      expect(await output(`head -c 64 /proc/${name} 2>/dev/null | wc -c`), name).toBe('0')
+    }
+    expect(await output('cat /proc/meminfo /proc/stat /proc/uptime | wc -l')).not.toBe('0')
+  })
+
   test('the kernel’s own settings cannot be written', async () => {
     for (const path of [
       '/proc/sys/kernel/core_pattern',

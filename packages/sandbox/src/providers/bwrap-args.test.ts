@@ -22,8 +22,12 @@ const SPEC: SandboxSpec = {
   limits: DEFAULT_LIMITS,
   env: { PATH: '/usr/bin', LANG: 'C.UTF-8', ODD: '--bind / /host' },
 }
-const MERGED = { usrLinks: { bin: 'link', sbin: 'link', lib: 'link', lib64: 'link' } } as const
-const SPLIT = { usrLinks: { bin: 'dir', sbin: 'dir', lib: 'dir', lib64: 'dir', lib32: 'dir' } } as const
+const maskedProc = { kcore: 'file', scsi: 'dir' } as const
+const MERGED = { usrLinks: { bin: 'link', sbin: 'link', lib: 'link', lib64: 'link' }, maskedProc } as const
+const SPLIT = {
+  usrLinks: { bin: 'dir', sbin: 'dir', lib: 'dir', lib64: 'dir', lib32: 'dir' },
+  maskedProc,
+} as const
 
 /** How many words follow each option: a word that is none of these is not understood, and fails the test. */
 const ARITY: Record<string, number> = {
@@ -104,7 +108,7 @@ test.each(hosts)(
       .map(([, source]) => source)
       .filter((source) => !own.has(source))
     const split = host === SPLIT ? ['/bin', '/sbin', '/lib', '/lib64', '/lib32'] : []
-    expect(fromHost.filter((source) => !source?.startsWith('/etc/'))).toEqual(['/usr', ...split])
+    expect(fromHost.filter((source) => !source?.startsWith('/etc/'))).toEqual(['/usr', ...split, '/dev/null'])
     expect(fromHost.filter((source) => source?.startsWith('/etc/'))).toEqual([
       '/etc/ld.so.cache',
       '/etc/ld.so.conf',
@@ -195,5 +199,12 @@ test('nothing from the environment of the server is in the arguments', () => {
 })
 
 test('a link folder that the host does not have is not made', () => {
-  expect(named(optionsOn({ usrLinks: {} }), '--symlink')).toEqual([])
+  expect(named(optionsOn({ usrLinks: {}, maskedProc }), '--symlink')).toEqual([])
+})
+
+test('what /proc tells of the whole machine is covered, files and folders alike', () => {
+  const options = optionsOn(MERGED)
+  expect(options).toContainEqual(['--ro-bind', '/dev/null', '/proc/kcore'])
+  expect(options).toContainEqual(['--tmpfs', '/proc/scsi'])
+  expect(options).toContainEqual(['--remount-ro', '/proc/scsi'])
 })

@@ -22,10 +22,42 @@ const ETC_FROM_HOST = [
 ]
 const ETC_OWN = ['passwd', 'group', 'hosts', 'nsswitch.conf', 'resolv.conf']
 
+/** What /proc tells of the machine as a whole, or lets one do to it. Nothing inside needs these. */
+export const MASKED_PROC = [
+  'acpi',
+  'asound',
+  'cmdline',
+  'config.gz',
+  'diskstats',
+  'driver',
+  'fb',
+  'interrupts',
+  'iomem',
+  'ioports',
+  'kallsyms',
+  'kcore',
+  'key-users',
+  'keys',
+  'kmsg',
+  'latency_stats',
+  'modules',
+  'partitions',
+  'sched_debug',
+  'scsi',
+  'slabinfo',
+  'softirqs',
+  'sysrq-trigger',
+  'timer_list',
+  'vmallocinfo',
+  'zoneinfo',
+] as const
+
 /** Facts of this host that the arguments depend on. */
 export interface BwrapHost {
   /** Which of /bin, /sbin, /lib … are links into /usr, and which are folders of their own. */
   usrLinks: Record<string, 'link' | 'dir'>
+  /** Which of MASKED_PROC this kernel has. */
+  maskedProc: Record<string, 'file' | 'dir'>
 }
 
 /**
@@ -83,6 +115,7 @@ function rootFileSystem(spec: SandboxSpec, host: BwrapHost): string[] {
     ...USR_LINKS.flatMap((name) => usrLink(name, host.usrLinks[name])),
     ...etc(runtime.etc),
     ...['--proc', '/proc', '--dev', '/dev'],
+    ...Object.entries(host.maskedProc).flatMap(([name, kind]) => maskedProc(name, kind)),
     ...['--size', String(SHM_BYTES), '--perms', '1777', '--tmpfs', '/dev/shm'],
     ...['--size', String(TMP_BYTES), '--perms', '1777', '--tmpfs', SANDBOX_PATHS.tmp],
     ...['--ro-bind', runtime.node, SANDBOX_PATHS.node],
@@ -96,6 +129,12 @@ function rootFileSystem(spec: SandboxSpec, host: BwrapHost): string[] {
     ...['--bind', spec.workspaceDir, SANDBOX_PATHS.workspace],
     ...['--remount-ro', '/dev', '--remount-ro', '/'],
   ]
+}
+
+/** An empty file or folder over it. */
+function maskedProc(name: string, kind: 'file' | 'dir'): string[] {
+  if (kind === 'file') return ['--ro-bind', '/dev/null', `/proc/${name}`]
+  return ['--size', '4096', '--perms', '0555', '--tmpfs', `/proc/${name}`, '--remount-ro', `/proc/${name}`]
 }
 
 function usrLink(name: string, kind: 'link' | 'dir' | undefined): string[] {

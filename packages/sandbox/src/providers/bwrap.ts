@@ -10,7 +10,7 @@ import type { SandboxProcess, SandboxProvider, SandboxSpec } from '../provider.t
 import { sandboxEnv } from '../sandbox-env.ts'
 import { ARCHITECTURES, compileFilter } from '../seccomp/compile.ts'
 import { POLICY } from '../seccomp/policy.ts'
-import { type BwrapHost, bwrapArgs } from './bwrap-args.ts'
+import { type BwrapHost, bwrapArgs, MASKED_PROC } from './bwrap-args.ts'
 import { SANDBOX_PATHS } from './bwrap-paths.ts'
 import { watchProcess } from './watch-process.ts'
 
@@ -146,7 +146,12 @@ async function describeHost(): Promise<BwrapHost> {
     const entry = await lstat(`/${name}`).catch(() => undefined)
     if (entry) usrLinks[name] = entry.isSymbolicLink() ? 'link' : 'dir'
   }
-  return { usrLinks }
+  const maskedProc: BwrapHost['maskedProc'] = {}
+  for (const name of MASKED_PROC) {
+    const entry = await lstat(`/proc/${name}`).catch(() => undefined)
+    if (entry) maskedProc[name] = entry.isDirectory() ? 'dir' : 'file'
+  }
+  return { usrLinks, maskedProc }
 }
 
 /** There must be a bubblewrap that is new enough and may make user namespaces. No weaker way is tried. */
