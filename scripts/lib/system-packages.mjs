@@ -1,4 +1,4 @@
-// What has to come from the operating system: bubblewrap, and for the tests PostgreSQL's server.
+// What has to come from the operating system: bubblewrap, and for the tests PostgreSQL's server and a few tools.
 import { existsSync, readdirSync } from 'node:fs'
 import { delimiter, join } from 'node:path'
 import { run } from './processes.mjs'
@@ -9,6 +9,12 @@ const MIN_BWRAP = [0, 8]
 const APT_TIMEOUT_MS = 5 * 60_000
 const APT_ATTEMPTS = 2
 
+/** Real programs that the tests run inside sandboxes or against proxies. */
+const TEST_TOOLS = ['curl', 'openssl', 'git', 'perl'].map((name) => ({
+  name,
+  isPresent: async () => findCommand(name) !== undefined,
+}))
+
 /** Makes sure they are there, or throws saying what to run. Returns a word on what was found. */
 export async function ensureSystemPackages({ forTests }) {
   if (process.platform === 'darwin') {
@@ -18,7 +24,7 @@ export async function ensureSystemPackages({ forTests }) {
     throw new UserError(`Ash runs on Linux and macOS, not on ${process.platform}.`)
   const needed = [
     { name: 'bubblewrap', isPresent: async () => (await bwrapVersion()) !== undefined },
-    ...(forTests ? [{ name: 'postgresql', isPresent: hasPostgres }] : []),
+    ...(forTests ? [{ name: 'postgresql', isPresent: hasPostgres }, ...TEST_TOOLS] : []),
   ]
   const missing = await selectMissing(needed)
   if (missing.length > 0) await install(missing)
@@ -55,6 +61,7 @@ async function install(missing) {
 const apt = (args) =>
   run('apt-get', ['-q', '-o', 'DPkg::Lock::Timeout=120', ...args], {
     timeoutMs: APT_TIMEOUT_MS,
+    // The user's own package manager, with the proxies and mirrors of the user.
     env: { ...process.env, DEBIAN_FRONTEND: 'noninteractive' },
   })
 

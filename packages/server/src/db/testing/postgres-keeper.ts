@@ -5,7 +5,7 @@
  */
 import { type ChildProcess, execFile, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { chown, mkdtemp, rm } from 'node:fs/promises'
+import { chown, mkdtemp, readdir, rm } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -27,15 +27,25 @@ try {
   await rm(dir, { recursive: true, force: true })
 }
 
+/** Debian keeps the programs of the server out of PATH. */
+const DEBIAN_FOLDER = '/usr/lib/postgresql'
+
 async function findBinaries(): Promise<string> {
-  try {
-    const { stdout } = await run('pg_config', ['--bindir'])
-    await run(join(stdout.trim(), 'postgres'), ['--version'])
-    return stdout.trim()
-  } catch {
-    process.stderr.write('The database tests need PostgreSQL: apt-get install postgresql\n')
-    process.exit(1)
+  const told = await run('pg_config', ['--bindir']).then(
+    ({ stdout }) => [stdout.trim()],
+    () => [],
+  )
+  const versions = await readdir(DEBIAN_FOLDER).catch(() => [])
+  for (const folder of [...told, ...versions.map((version) => join(DEBIAN_FOLDER, version, 'bin'))]) {
+    // Some have the tools of clients only.
+    const isServer = await run(join(folder, 'postgres'), ['--version']).then(
+      () => true,
+      () => false,
+    )
+    if (isServer) return folder
   }
+  process.stderr.write('The database tests need PostgreSQL: apt-get install postgresql\n')
+  process.exit(1)
 }
 
 async function makeFolder(): Promise<string> {
