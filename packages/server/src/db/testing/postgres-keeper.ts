@@ -16,6 +16,8 @@ import pg from 'pg'
 const run = promisify(execFile)
 const START_TIMEOUT_MS = 15_000
 const START_POLL_MS = 10
+/** Debian keeps the programs of the server out of PATH. */
+const DEBIAN_FOLDER = '/usr/lib/postgresql'
 const NOBODY = { uid: 65_534, gid: 65_534 }
 const isRoot = process.getuid?.() === 0
 
@@ -26,9 +28,6 @@ try {
 } finally {
   await rm(dir, { recursive: true, force: true })
 }
-
-/** Debian keeps the programs of the server out of PATH. */
-const DEBIAN_FOLDER = '/usr/lib/postgresql'
 
 async function findBinaries(): Promise<string> {
   const told = await run('pg_config', ['--bindir']).then(
