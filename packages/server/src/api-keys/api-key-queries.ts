@@ -21,12 +21,12 @@ export async function hasApiKey(db: Db, tenantId: string): Promise<boolean> {
   return row !== undefined
 }
 
-/** False when a key with that id is already there. */
+/** False when a key with that id, or that very key, is already there: whichever of the two a race meets first. */
 export async function insertApiKey(db: Db, row: ApiKeysTable): Promise<boolean> {
   const { numInsertedOrUpdatedRows } = await db
     .insertInto('api_keys')
     .values(row)
-    .onConflict((conflict) => conflict.column('id').doNothing())
+    .onConflict((conflict) => conflict.doNothing())
     .executeTakeFirst()
   return numInsertedOrUpdatedRows === 1n
 }
