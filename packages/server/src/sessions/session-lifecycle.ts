@@ -29,7 +29,7 @@ import {
   insertSession,
   moveSession,
   type SessionRow,
-  setSandboxSettings,
+  updateSession,
 } from './session-queries.ts'
 import { relayUnsolicited } from './turns.ts'
 
@@ -220,7 +220,7 @@ export function patchSession(
     const row = await getOpenSession(deps.db, tenantId, sessionId)
     const policy = patch.network && parsePolicy(patch.network)
     await assertCredentials(deps.db, tenantId, patch.credentials)
-    await setSandboxSettings(deps.db, fenceOf(row), {
+    await updateSession(deps.db, fenceOf(row), {
       ...(patch.network && { network: JSON.stringify(patch.network) }),
       ...(patch.budget && { budget: JSON.stringify(patch.budget) }),
       ...(patch.credentials && { credentials: JSON.stringify(patch.credentials) }),

@@ -10,8 +10,7 @@ import {
   listSessions,
   moveSession,
   reclaimSessions,
-  setSdkSessionId,
-  touchSession,
+  updateSession,
 } from './session-queries.ts'
 import { sessionRow } from './testing/session-rows.ts'
 
@@ -41,8 +40,7 @@ for (const database of testDatabases) {
       await expect(moveSession(test_.db, stranger, 'paused')).rejects.toMatchObject({
         code: 'session_conflict',
       })
-      await setSdkSessionId(test_.db, stranger, 'x')
-      await touchSession(test_.db, stranger)
+      await updateSession(test_.db, stranger, { sdk_session_id: 'x', last_active_at: 1 })
       await freeUid(test_.db, stranger)
       expect(await getSession(test_.db, 'default', row.id)).toEqual(row)
     })
@@ -83,7 +81,7 @@ for (const database of testDatabases) {
       await expect(moveSession(test_.db, fenceOf(row), 'active')).rejects.toMatchObject({
         code: 'session_conflict',
       })
-      await setSdkSessionId(test_.db, fenceOf(row), 'x')
+      await updateSession(test_.db, fenceOf(row), { sdk_session_id: 'x' })
       expect((await getSession(test_.db, 'default', row.id)).sdk_session_id).toBeNull()
     })
 

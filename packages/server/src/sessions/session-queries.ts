@@ -132,44 +132,16 @@ export function ignoreConflict(error: unknown): void {
   if (!isAshError(error, 'session_conflict')) throw error
 }
 
-export async function setSdkSessionId(db: Db, fence: Fence, sdkSessionId: string): Promise<void> {
-  await db
-    .updateTable('sessions')
-    .set({ sdk_session_id: sdkSessionId })
-    .where('tenant_id', '=', fence.tenantId)
-    .where('id', '=', fence.sessionId)
-    .where('epoch', '=', fence.epoch)
-    .execute()
-}
+type Settings = Pick<
+  SessionsTable,
+  'sdk_session_id' | 'model_usage' | 'network' | 'budget' | 'last_active_at'
+>
 
-export async function setModelUsage(db: Db, fence: Fence, usage: string): Promise<void> {
+/** Changes what has no rules of its own; nothing where another host has taken the session. */
+export async function updateSession(db: Db, fence: Fence, change: Partial<Settings>): Promise<void> {
   await db
     .updateTable('sessions')
-    .set({ model_usage: usage })
-    .where('tenant_id', '=', fence.tenantId)
-    .where('id', '=', fence.sessionId)
-    .where('epoch', '=', fence.epoch)
-    .execute()
-}
-
-export async function setSandboxSettings(
-  db: Db,
-  fence: Fence,
-  settings: { network?: string; budget?: string; credentials?: string },
-): Promise<void> {
-  await db
-    .updateTable('sessions')
-    .set(settings)
-    .where('tenant_id', '=', fence.tenantId)
-    .where('id', '=', fence.sessionId)
-    .where('epoch', '=', fence.epoch)
-    .execute()
-}
-
-export async function touchSession(db: Db, fence: Fence): Promise<void> {
-  await db
-    .updateTable('sessions')
-    .set({ last_active_at: Date.now() })
+    .set(change)
     .where('tenant_id', '=', fence.tenantId)
     .where('id', '=', fence.sessionId)
     .where('epoch', '=', fence.epoch)

@@ -13,7 +13,7 @@ import {
 } from '@ash-ai/shared'
 import type { LiveSession } from './live-sessions.ts'
 import type { SessionDeps } from './session-deps.ts'
-import { setModelUsage, setSdkSessionId, touchSession } from './session-queries.ts'
+import { updateSession } from './session-queries.ts'
 
 const INTERRUPT_GRACE_MS = 10_000
 /** `lastActiveAt` is at most this much behind: a write for every turn would cost more than it tells. */
@@ -105,7 +105,7 @@ function noteActivity(deps: SessionDeps, live: LiveSession): void {
   const now = Date.now()
   if (now - live.lastNotedMs < ACTIVITY_RESOLUTION_MS) return
   live.lastNotedMs = now
-  touchSession(deps.db, live.fence).catch((error: unknown) =>
+  updateSession(deps.db, live.fence, { last_active_at: now }).catch((error: unknown) =>
     deps.log.error({ err: error }, 'session not touched'),
   )
 }
@@ -118,7 +118,7 @@ async function meterTurn(
 ): Promise<{ modelUsage?: ModelUsage }> {
   const { turn } = live.budget.totals(turnId)
   if (turn.requests === 0) return {}
-  await setModelUsage(deps.db, live.fence, JSON.stringify(live.budget))
+  await updateSession(deps.db, live.fence, { model_usage: JSON.stringify(live.budget) })
   return { modelUsage: ModelUsage.parse(turn) }
 }
 
@@ -181,7 +181,7 @@ async function relayMessage(
 ): Promise<void> {
   if (sdkSessionId !== undefined && sdkSessionId !== live.sdkSessionId) {
     live.sdkSessionId = sdkSessionId
-    await setSdkSessionId(deps.db, live.fence, sdkSessionId)
+    await updateSession(deps.db, live.fence, { sdk_session_id: sdkSessionId })
   }
   if (type === 'stream_event') live.log.preview(turnId, json)
   else await live.log.write('message', turnId, json)
