@@ -11,7 +11,7 @@ import {
 } from './cgroup-files.ts'
 import type { CgroupMounts } from './cgroup-mounts.ts'
 import type { LimitBackend, LimitGroup } from './limit-backend.ts'
-import type { ResourceLimits } from './resource-limits.ts'
+import { ALL_ENFORCED, type ResourceLimits } from './resource-limits.ts'
 
 const PERIOD_US = 100_000
 const NEEDED = ['memory', 'pids', 'cpu', 'freezer'] as const
@@ -31,13 +31,7 @@ export async function openCgroupV1(mounts: CgroupMounts, prefix: string): Promis
   const all: Record<string, string> = { ...parents, ...(unified !== undefined && { unified }) }
   return {
     name: 'cgroup-v1',
-    enforcement: {
-      memoryMb: 'hard',
-      cpus: 'hard',
-      processes: 'hard',
-      openFiles: 'hard',
-      fileSizeMb: 'hard',
-    },
+    enforcement: ALL_ENFORCED,
     create: (id, limits) => createGroup(all, id, limits),
     removeLeftovers: async () => {
       for (const id of await listGroups(parents.memory ?? '')) {

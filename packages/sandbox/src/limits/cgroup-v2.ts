@@ -10,7 +10,7 @@ import {
   writeControl,
 } from './cgroup-files.ts'
 import type { LimitBackend, LimitGroup } from './limit-backend.ts'
-import type { ResourceLimits } from './resource-limits.ts'
+import { ALL_ENFORCED, type ResourceLimits } from './resource-limits.ts'
 
 const PERIOD_US = 100_000
 const CONTROLLERS = ['memory', 'pids', 'cpu'] as const
@@ -33,13 +33,7 @@ export async function openCgroupV2(own: string, prefix: string): Promise<LimitBa
   }
   return {
     name: 'cgroup-v2',
-    enforcement: {
-      memoryMb: 'hard',
-      cpus: 'hard',
-      processes: 'hard',
-      openFiles: 'hard',
-      fileSizeMb: 'hard',
-    },
+    enforcement: ALL_ENFORCED,
     create: (id, limits) => createGroup(join(parent, id), limits),
     removeLeftovers: async () => {
       for (const id of await listGroups(parent)) {

@@ -12,7 +12,7 @@ export interface ResourceLimits {
   diskMb: number
 }
 
-/** Enough for an agent with its tools: `claude` and the bridge alone take some 60 threads and 300 MB. */
+/** Enough for an agent with its tools. Threads count as processes, and `claude` and the bridge have many. */
 export const DEFAULT_LIMITS: ResourceLimits = {
   memoryMb: 2048,
   cpus: 2,
@@ -28,6 +28,15 @@ export type EnforcementReport = Record<keyof ResourceLimits, Enforcement>
 
 /** The disk is held by a back end of its own. */
 export type ProcessEnforcement = Omit<EnforcementReport, 'diskMb'>
+
+/** What control groups and rlimits together give. */
+export const ALL_ENFORCED: ProcessEnforcement = {
+  memoryMb: 'hard',
+  cpus: 'hard',
+  processes: 'hard',
+  openFiles: 'hard',
+  fileSizeMb: 'hard',
+}
 
 export const NOTHING_ENFORCED: ProcessEnforcement = {
   memoryMb: 'none',
