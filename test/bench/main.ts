@@ -4,15 +4,22 @@ import { join } from 'node:path'
 import { isolation } from './isolation.ts'
 import { messageOverhead } from './message-overhead.ts'
 import { sessionCreate } from './session-create.ts'
+import { slowClient } from './slow-client.ts'
+import { streaming } from './streaming.ts'
 
-const BENCHES: Record<string, () => Promise<string[]>> = {
+const BENCHES: Record<string, (parts: string[]) => Promise<string[]>> = {
   isolation,
   'message-overhead': messageOverhead,
   'session-create': sessionCreate,
+  'slow-client': slowClient,
+  streaming,
 }
 const FOLDER = join(import.meta.dirname, '../../docs/benchmarks')
 
-const names = process.argv.slice(2).length > 0 ? process.argv.slice(2) : Object.keys(BENCHES)
+// `streaming` takes the names of parts after it; what a part alone measures is printed and not written.
+const [first = '', ...rest] = process.argv.slice(2)
+const parts = first === 'streaming' ? rest : []
+const names = first === '' ? Object.keys(BENCHES) : [first, ...(parts.length > 0 ? [] : rest)]
 for (const name of names) {
   const bench = BENCHES[name]
   if (!bench) {
@@ -21,10 +28,12 @@ for (const name of names) {
   }
   console.error(`${name} …`)
   const load = loadavg()[0] ?? 0
-  const lines = await bench()
+  const lines = await bench(parts)
   const text = [`# ${name}`, '', ...circumstances(name, load), '', ...lines, ''].join('\n')
-  await mkdir(FOLDER, { recursive: true })
-  await writeFile(join(FOLDER, `${name}.md`), text)
+  if (parts.length === 0) {
+    await mkdir(FOLDER, { recursive: true })
+    await writeFile(join(FOLDER, `${name}.md`), text)
+  }
   console.log(text)
 }
 

@@ -3,9 +3,9 @@ import { once } from 'node:events'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { bundleBridge } from '../../scripts/bundle-bridge.mjs'
 import { deployTestAgent, scripted } from '../integration/support/conversation.ts'
 import { startTestServer, type TestServer } from '../integration/support/test-server.ts'
+import { bundleInstantBridge } from './support/instant-bridge.ts'
 import { interleave, ms, row, summaryRow } from './support/samples.ts'
 import { timeRequest } from './support/time-request.ts'
 
@@ -16,11 +16,7 @@ const REAL_ROUNDS = 30
 /** What Ash adds to a turn: the same short turn through Ash and through the barest relay, in turns. */
 export async function messageOverhead(): Promise<string[]> {
   const folder = await mkdtemp(join(tmpdir(), 'ash-bench-'))
-  const bridge = join(folder, 'bridge.mjs')
-  await bundleBridge({
-    outfile: bridge,
-    alias: { '@anthropic-ai/claude-agent-sdk': join(import.meta.dirname, 'support/instant-agent-sdk.ts') },
-  })
+  const bridge = await bundleInstantBridge(folder)
   const relay = await startRelay(join(folder, 'relay.sock'))
   const server = await startTestServer({ env: { ASH_BRIDGE_ENTRY: bridge, ASH_LOG_LEVEL: 'info' } })
   try {

@@ -1,12 +1,13 @@
 import { createServer } from 'node:net'
 import { createInterface } from 'node:readline'
-import { turnMessages } from './turn-messages.ts'
+import { parsePrompt, turnMessages } from './turn-messages.ts'
 
-// Answers each line with the messages of a turn.
+// Answers each line with itself and the messages of the turn that it asks for: as many as Ash sends for one.
 const server = createServer((socket) => {
-  createInterface({ input: socket }).on('line', () => {
-    for (const message of turnMessages()) socket.write(`${JSON.stringify(message)}\n`)
-    socket.write('end\n')
+  createInterface({ input: socket }).on('line', (line) => {
+    const { content } = JSON.parse(line) as { content: unknown }
+    const messages = [...turnMessages(parsePrompt(content))].map((message) => JSON.stringify(message))
+    socket.write(`${[line, ...messages, 'end'].join('\n')}\n`)
   })
 })
 server.listen(process.argv[2], () => process.send?.('ready'))

@@ -5,7 +5,7 @@ export interface Summary {
   p99: number
 }
 
-function summarize(values: number[]): Summary {
+export function summarize(values: number[]): Summary {
   const sorted = [...values].sort((a, b) => a - b)
   const at = (share: number) =>
     sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))] ?? Number.NaN
