@@ -15,6 +15,15 @@ const TEST_TOOLS = ['curl', 'openssl', 'git', 'perl'].map((name) => ({
   isPresent: async () => findCommand(name) !== undefined,
 }))
 
+/** What packages of agents are installed with. Sandboxes see the host's /usr and nothing else of it. */
+const PACKAGE_TOOLS = [
+  { name: 'python3-venv', isPresent: hasVenv },
+  {
+    name: 'npm',
+    isPresent: async () => ['/usr/bin/npm', '/usr/local/bin/npm'].some((path) => existsSync(path)),
+  },
+]
+
 /** Makes sure they are there, or throws saying what to run. Returns a word on what was found. */
 export async function ensureSystemPackages({ forTests }) {
   if (process.platform === 'darwin') {
@@ -24,7 +33,7 @@ export async function ensureSystemPackages({ forTests }) {
     throw new UserError(`Ash runs on Linux and macOS, not on ${process.platform}.`)
   const needed = [
     { name: 'bubblewrap', isPresent: async () => (await bwrapVersion()) !== undefined },
-    ...(forTests ? [{ name: 'postgresql', isPresent: hasPostgres }, ...TEST_TOOLS] : []),
+    ...(forTests ? [{ name: 'postgresql', isPresent: hasPostgres }, ...TEST_TOOLS, ...PACKAGE_TOOLS] : []),
   ]
   const missing = await selectMissing(needed)
   if (missing.length > 0) await install(missing)
@@ -78,6 +87,12 @@ function describeBwrap(version) {
   throw new UserError(
     `bubblewrap ${version} is too old, Ash needs ${MIN_BWRAP.join('.')} or newer (Debian 12, Ubuntu 24.04).`,
   )
+}
+
+async function hasVenv() {
+  const python = ['/usr/local/bin/python3', '/usr/bin/python3'].find((path) => existsSync(path))
+  if (python === undefined) return false
+  return (await run(python, ['-c', 'import venv, ensurepip'], { timeoutMs: 10_000 })).code === 0
 }
 
 /** Debian keeps the server's programs out of PATH. */

@@ -1,6 +1,14 @@
-import type { Options, Query, SDKMessage, SDKUserMessage } from '@anthropic-ai/claude-agent-sdk'
+import type {
+  CanUseTool,
+  HookCallback,
+  Options,
+  PermissionResult,
+  Query,
+  SDKMessage,
+  SDKUserMessage,
+} from '@anthropic-ai/claude-agent-sdk'
 
-export type { Options, Query, SDKMessage, SDKUserMessage }
+export type { CanUseTool, HookCallback, Options, PermissionResult, Query, SDKMessage, SDKUserMessage }
 
 /** The only import of the agent SDK. It costs more than all else at start, so it waits for the first turn. */
 export async function loadAgentSdk(): Promise<{

@@ -63,14 +63,18 @@ export class Bridge {
       case 'configure':
         return answer(await this.#configure(command.session))
       case 'query': {
-        const emit = (message: unknown) => this.#connection.sendMessage(id, message)
-        const data = await this.#session().runTurn(command.content, command.options, emit)
+        const data = await this.#session().runTurn(command.content, command.options, {
+          emit: (message) => this.#connection.sendMessage(id, message),
+          sendPermission: (event) => this.#connection.send({ ...event, id }),
+        })
         return this.#connection.send({ ev: 'done', id, data })
       }
       case 'resume':
         return answer(await this.#session().open(command.options))
       case 'interrupt':
         return answer({ interrupted: await this.#session().interrupt() })
+      case 'permission':
+        return answer({ taken: this.#session().decide(command.requestId, command.decision) })
       case 'exec': {
         const { command: text, timeoutMs } = command
         const [cwd, env, { signal }] = [this.#settings.workspaceDir, this.#env, this.#closing]

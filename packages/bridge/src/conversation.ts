@@ -1,8 +1,17 @@
 import { readdir, stat } from 'node:fs/promises'
 import { join } from 'node:path'
-import type { TurnDone } from '@ash-ai/shared'
-import { loadAgentSdk, type Options, type Query, type SDKMessage, type SDKUserMessage } from './agent-sdk.ts'
+import type { PermissionDecision, TurnDone } from '@ash-ai/shared'
+import {
+  type CanUseTool,
+  loadAgentSdk,
+  type Options,
+  type Query,
+  type SDKMessage,
+  type SDKUserMessage,
+} from './agent-sdk.ts'
 import { MessageQueue } from './message-queue.ts'
+import { askSetting, gateHooks } from './permission-gate.ts'
+import { deny, PermissionRequests, type SendPermissionEvent, TURN_OVER } from './permission-requests.ts'
 import { changedOptions, LIVE_OPTIONS, queryOptions, type TurnOptions } from './query-options.ts'
 import { TurnFailure, turnOutcome } from './turn-outcome.ts'
 
@@ -18,8 +27,15 @@ interface ConversationSetup {
   onUnsolicited: (message: SDKMessage) => Promise<void>
 }
 
-interface Turn {
+/** Where a turn's events go. */
+interface TurnEvents {
   emit: (message: SDKMessage) => Promise<void>
+  sendPermission: SendPermissionEvent
+}
+
+interface Turn {
+  emit: TurnEvents['emit']
+  permissions: PermissionRequests
   wasInterrupted: boolean
   /** Settles with the turn's first message, or with its end. */
   begun: Promise<void>
@@ -53,11 +69,12 @@ export class Conversation {
   }
 
   /** Runs one turn to its result. Throws TurnFailure where the turn failed; the conversation goes on. */
-  async runTurn(content: unknown, options: TurnOptions, emit: Turn['emit']): Promise<TurnDone> {
+  async runTurn(content: unknown, options: TurnOptions, events: TurnEvents): Promise<TurnDone> {
     if (this.#turn) throw new TurnFailure('turn_in_progress', 'a turn is already running')
     const { promise: begun, resolve: begin } = Promise.withResolvers<void>()
+    const permissions = new PermissionRequests(events.sendPermission)
     const outcome = new Promise<Pick<TurnDone, 'stopReason' | 'usage'>>((finish, fail) => {
-      this.#turn = { emit, wasInterrupted: false, begun, begin, finish, fail }
+      this.#turn = { emit: events.emit, permissions, wasInterrupted: false, begun, begin, finish, fail }
     })
     outcome.catch(() => {}) // Awaited below, unless opening the query fails first.
     try {
@@ -70,6 +87,7 @@ export class Conversation {
       return { ...(await outcome), ...(reopened.length > 0 && { reopened }) }
     } finally {
       this.#turn = undefined
+      permissions.close()
       begin()
     }
   }
@@ -90,6 +108,14 @@ export class Conversation {
     await turn.begun
     if (this.#turn !== turn || !this.#open) return false
     await this.#open.query.interrupt()
+    return true
+  }
+
+  /** Hands the agent what it asked for. False where it does not wait for that, or no longer. */
+  decide(requestId: string, decision: PermissionDecision): boolean {
+    const turn = this.#turn
+    if (!turn?.permissions.answer(requestId, decision)) return false
+    if (decision.behavior === 'deny' && decision.interrupt) turn.wasInterrupted = true
     return true
   }
 
@@ -127,26 +153,36 @@ export class Conversation {
   async #openQuery(options: TurnOptions): Promise<OpenQuery> {
     const { query: startQuery } = await loadAgentSdk()
     const input = new MessageQueue<SDKUserMessage>()
-    const query = startQuery({ prompt: input, options: queryOptions(options, await this.#hostOptions()) })
+    const query = startQuery({
+      prompt: input,
+      options: queryOptions(options, await this.#hostOptions(options)),
+    })
     const open: OpenQuery = { options, query, input, ended: Promise.resolve() }
     open.ended = this.#read(open)
     this.#open = open
     return open
   }
 
-  async #hostOptions(): Promise<Options> {
+  async #hostOptions(options: TurnOptions): Promise<Options> {
     const { workspaceDir, claude, env } = this.#setup
     if (!(await this.#hasTranscript())) this.#sdkSessionId = undefined
+    const ask = askSetting(options)
     return {
       cwd: workspaceDir,
       pathToClaudeCodeExecutable: claude,
       env,
       ...(this.#sdkSessionId !== undefined && { resume: this.#sdkSessionId }),
+      // Without the callback the SDK refuses where it would ask, and offers the agent no questions.
+      ...(ask !== undefined && { canUseTool: this.#canUseTool, hooks: gateHooks(ask) }),
       stderr: (text) => {
         this.#stderr = (this.#stderr + text).slice(-STDERR_TAIL_CHARS)
       },
     }
   }
+
+  /** What runs on in the background between turns can ask nobody. */
+  readonly #canUseTool: CanUseTool = async (...request) =>
+    this.#turn ? this.#turn.permissions.ask(...request) : deny(TURN_OVER)
 
   /** Resuming a conversation whose transcript is gone fails, so it is begun anew instead. */
   async #hasTranscript(): Promise<boolean> {

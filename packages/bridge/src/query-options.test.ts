@@ -8,6 +8,7 @@ const EVERY_OPTION: Required<AgentOptions> = {
   fallbackModel: 'claude-other',
   systemPrompt: { type: 'preset', preset: 'claude_code', append: 'Be brief.' },
   permissionMode: 'acceptEdits',
+  permissions: { ask: ['Bash'], timeoutMs: 1000, onTimeout: 'deny' },
   maxTurns: 3,
   maxBudgetUsd: 0.5,
   taskBudget: { total: 10 },
@@ -39,14 +40,16 @@ test('every option of the API has an example here', () => {
   expect(AgentOptions.parse(EVERY_OPTION)).toEqual(EVERY_OPTION)
 })
 
-const passedThrough = Object.entries(EVERY_OPTION).filter(([name]) => name !== 'initialAgent')
+/** One has another name at the SDK, and one stands for functions. */
+const OWN = ['initialAgent', 'permissions']
+const passedThrough = Object.entries(EVERY_OPTION).filter(([name]) => !OWN.includes(name))
 
 test.each(passedThrough)('%s reaches the SDK unchanged', (name, value) => {
   expect(queryOptions({ [name]: value }, {})).toHaveProperty(name, value)
 })
 
 test('all options at once reach the SDK, and nothing else but what Ash adds', () => {
-  const { initialAgent, ...others } = EVERY_OPTION
+  const { initialAgent, permissions: _, ...others } = EVERY_OPTION
   expect(queryOptions(EVERY_OPTION, {})).toEqual({
     ...others,
     agent: initialAgent,
@@ -60,6 +63,22 @@ test('without options the project’s settings are read and the sandbox is the o
     permissionMode: 'bypassPermissions',
     allowDangerouslySkipPermissions: true,
   })
+})
+
+test('whoever wants to be asked gets a mode that asks, unless another is chosen', () => {
+  expect(queryOptions({ permissions: { ask: true } }, {}).permissionMode).toBe('default')
+  expect(queryOptions({ permissions: { ask: ['Bash'] } }, {}).permissionMode).toBe('bypassPermissions')
+  expect(queryOptions({ permissions: { ask: false } }, {}).permissionMode).toBe('bypassPermissions')
+  const chosen = { permissionMode: 'bypassPermissions', permissions: { ask: true } }
+  expect(queryOptions(chosen, {}).permissionMode).toBe('bypassPermissions')
+})
+
+test('how long a request may wait does not concern the query; what is asked about does', () => {
+  const before = { permissions: { ask: ['Bash'], timeoutMs: 1 } }
+  expect(changedOptions(before, { permissions: { ask: ['Bash'], timeoutMs: 2 } })).toEqual([])
+  expect(changedOptions(before, { permissions: { ask: ['Write'], timeoutMs: 1 } })).toEqual(['permissions'])
+  expect(changedOptions(before, {})).toEqual(['permissions'])
+  expect(changedOptions({ permissions: { ask: false } }, {})).toEqual([])
 })
 
 test('what the host sets wins over what a client sends', () => {

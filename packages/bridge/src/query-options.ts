@@ -1,5 +1,6 @@
 import { isDeepStrictEqual } from 'node:util'
 import type { Options } from './agent-sdk.ts'
+import { askSetting } from './permission-gate.ts'
 
 /** Options as they come from agent, session and message: plain JSON under the SDK's names. */
 export type TurnOptions = Record<string, unknown>
@@ -7,19 +8,24 @@ export type TurnOptions = Record<string, unknown>
 /** What an open query can be told; anything else needs a new one. */
 export const LIVE_OPTIONS = new Set(['model', 'permissionMode'])
 
-/** Names of the options in which two sets differ. */
+/** Names of the options in which two sets differ. How long a request may wait is the host's business alone. */
 export function changedOptions(before: TurnOptions, after: TurnOptions): string[] {
   const names = new Set([...Object.keys(before), ...Object.keys(after)])
-  return [...names].filter((name) => !isDeepStrictEqual(before[name], after[name])).sort()
+  const value = (options: TurnOptions, name: string) =>
+    name === 'permissions' ? askSetting(options) : options[name]
+  return [...names].filter((name) => !isDeepStrictEqual(value(before, name), value(after, name))).sort()
 }
 
-/** The caller's options unchanged, over Ash's defaults; `initialAgent` is the SDK's `agent`. */
+/**
+ * The caller's options unchanged, over Ash's defaults; `initialAgent` is the SDK's `agent`. What `permissions`
+ * asks for is a callback, and so part of `host`.
+ */
 export function queryOptions(given: TurnOptions, host: Options): Options {
-  const { initialAgent, ...options } = given
+  const { initialAgent, permissions: _, ...options } = given
   return {
     settingSources: ['project'],
     // The sandbox is the boundary; a prompt nobody answers would only stall the agent.
-    permissionMode: 'bypassPermissions',
+    permissionMode: askSetting(given) === true ? 'default' : 'bypassPermissions',
     ...(options as Options),
     ...(typeof initialAgent === 'string' && { agent: initialAgent }),
     // Only permits the mode, so that a live query can change to it.

@@ -44,6 +44,8 @@ const NEXT: Partial<Record<ErrorCode, string>> = {
   agent_not_found: 'See which agents there are: ash agent list',
   session_not_found: 'See which sessions there are: ash session list',
   credential_not_found: 'See which credentials there are: ash credential list',
+  permission_not_found: 'See what the agent waits for: ash session permissions <id>',
+  permission_settled: 'See what the agent waits for: ash session permissions <id>',
   file_not_found: 'See which files there are: ash session files <id>',
   agent_in_use: 'End its sessions first: ash session list, then ash session end <id>',
   session_ended: 'Create a new session: ash session create <agent>',

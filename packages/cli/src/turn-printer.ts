@@ -18,6 +18,7 @@ export class TurnPrinter {
   print(event: SessionEvent): void {
     if (this.#output.isJson) this.#output.event(event)
     else if (event.type === 'message') this.#printMessage(event.message)
+    else if (event.type === 'permission_request') this.#closeLine()
   }
 
   /** To be called when the turn is over, however it ended. */

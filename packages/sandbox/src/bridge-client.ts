@@ -12,6 +12,7 @@ import {
   ProtocolError,
   UNSOLICITED,
 } from '@ash-ai/shared'
+import { OutputMeter } from './output-meter.ts'
 
 const HIGH_WATER_CHARS = 4 * 1024 * 1024
 
@@ -61,6 +62,9 @@ export class BridgeClient {
   readonly #watchdog: NodeJS.Timeout
   readonly #explainEnd: () => Promise<AshError>
   readonly #pongTimeoutMs: number
+  readonly #output: OutputMeter
+  /** Runs while nothing is read because too much came. */
+  #throttle: NodeJS.Timeout | undefined
   #isReady: () => void = () => {}
   #isClosed: (error: AshError) => void = () => {}
   #failure: AshError | undefined
@@ -73,10 +77,12 @@ export class BridgeClient {
     stream: Duplex,
     explainEnd: () => Promise<AshError> = async () => sandboxDied(),
     { pingIntervalMs, pongTimeoutMs }: Pulse = PULSE,
+    outputMbPerSecond = Number.POSITIVE_INFINITY,
   ) {
     this.#stream = stream
     this.#explainEnd = explainEnd
     this.#pongTimeoutMs = pongTimeoutMs
+    this.#output = new OutputMeter(outputMbPerSecond)
     this.ready = new Promise((resolve) => {
       this.#isReady = resolve
     })
@@ -89,6 +95,11 @@ export class BridgeClient {
 
   get isClosed(): boolean {
     return this.#failure !== undefined
+  }
+
+  /** How often the bridge was slowed down because it sent more than its rate. */
+  get outputExcesses(): number {
+    return this.#output.excesses
   }
 
   /** Sends a command; iterates its events up to and including the one that ends it. */
@@ -149,6 +160,7 @@ export class BridgeClient {
     if (this.#failure) return
     this.#failure = reason
     clearInterval(this.#watchdog)
+    clearTimeout(this.#throttle)
     this.#stream.destroy()
     for (const inbox of [...this.#commands.values(), this.#unsolicited]) inbox.wake()
     this.#isClosed(reason)
@@ -158,6 +170,8 @@ export class BridgeClient {
     const lines = new LineSplitter()
     this.#stream.on('data', (chunk: Buffer) => {
       this.#lastHeardMs = Date.now()
+      const pauseMs = this.#output.pauseAfter(chunk.length)
+      if (pauseMs > 0) this.#readNothingFor(pauseMs)
       try {
         for (const line of lines.push(chunk)) this.#receive(decodeEvent(line), line.length)
       } catch (error) {
@@ -197,7 +211,20 @@ export class BridgeClient {
 
   #taken(chars: number): void {
     this.#queuedChars -= chars
-    if (!this.#stream.isPaused() || this.#queuedChars > HIGH_WATER_CHARS / 2) return
+    if (!this.#stream.isPaused() || this.#throttle || this.#queuedChars > HIGH_WATER_CHARS / 2) return
+    this.#readOn()
+  }
+
+  /** The socket fills, then the bridge waits, then the SDK: nothing is lost. */
+  #readNothingFor(pauseMs: number): void {
+    this.#stream.pause()
+    this.#throttle = setTimeout(() => {
+      this.#throttle = undefined
+      if (this.#queuedChars <= HIGH_WATER_CHARS) this.#readOn()
+    }, pauseMs)
+  }
+
+  #readOn(): void {
     this.#lastHeardMs = Date.now()
     this.#stream.resume()
   }

@@ -1,4 +1,5 @@
 export { BridgeClient } from './bridge-client.ts'
+export { keepLayer, type Layer, type LayerSize, layerIn } from './layer.ts'
 export { findCgroupMounts } from './limits/cgroup-mounts.ts'
 export { chooseLimits } from './limits/choose-limits.ts'
 export { chooseDisk } from './limits/disk/choose-disk.ts'
@@ -17,9 +18,11 @@ export {
 export { Budget, type BudgetState } from './network/model/budget.ts'
 export { loadPrices, type PriceTable } from './network/model/price-table.ts'
 export type { ModelUpstream } from './network/model-proxy.ts'
-export { parsePolicy } from './network/network-policy.ts'
+export { decide, type NetworkPolicy, parsePolicy } from './network/network-policy.ts'
+export { packageEnv } from './package-env.ts'
 export { SandboxPool } from './pool.ts'
 export type { Owner, SandboxExit, SandboxProcess, SandboxProvider, SandboxSpec } from './provider.ts'
+export { SANDBOX_PATHS } from './providers/bwrap-paths.ts'
 export { createProvider, PROVIDER_NAMES, type ProviderName } from './providers/create-provider.ts'
 export {
   assertReachable,
@@ -28,5 +31,6 @@ export {
   removeOtherRuntimes,
   stageRuntime,
 } from './runtime.ts'
+export type { SandboxPaths } from './sandbox-env.ts'
 export { ARCHITECTURES } from './seccomp/compile.ts'
-export { type SessionDirs, sessionDirs } from './session-dirs.ts'
+export { isSetUp, markSetUp, removeSessionDirs, type SessionDirs, sessionDirs } from './session-dirs.ts'

@@ -2,6 +2,7 @@ import { randomBytes } from 'node:crypto'
 import { setTimeout as delay } from 'node:timers/promises'
 import { AshError, type SessionSetup } from '@ash-ai/shared'
 import { BridgeClient, type Pulse } from './bridge-client.ts'
+import type { Layer } from './layer.ts'
 import type { DiskBackend, DiskState } from './limits/disk/disk-backend.ts'
 import { PolledDisk } from './limits/disk/polled-disk.ts'
 import type { ResourceLimits } from './limits/resource-limits.ts'
@@ -23,6 +24,8 @@ export interface SandboxRequest {
   sandboxId: string
   dirs: SessionDirs
   agentDir: string
+  /** A new session's folders begin as a copy of this instead of the agent's folder. */
+  layer?: Layer | undefined
   owner: Owner | undefined
   limits: ResourceLimits
   network: NetworkPolicy
@@ -81,11 +84,16 @@ export class SandboxManager {
       throw asDiskFailure(error)
     })
     try {
-      await createSessionDirs(request.dirs, request.agentDir, request.owner)
+      await createSessionDirs(request.dirs, request.layer ?? request.agentDir, request.owner)
       network = await this.#startNetwork(request, modelToken)
       const started = await this.#startProcess(request, network)
       process = started
-      const bridge = new BridgeClient(started.stream, () => explainEnd(started, request), this.#options.pulse)
+      const bridge = new BridgeClient(
+        started.stream,
+        () => explainEnd(started, request),
+        this.#options.pulse,
+        request.limits.outputMbPerSecond,
+      )
       await becomesReady(bridge, started)
       await bridge.call({ cmd: 'configure', session: { ...request.setup, modelToken } })
       return liveSandbox(request, started, bridge, network, this.#disk)
@@ -141,6 +149,7 @@ function liveSandbox(
   let diskState: DiskState = 'ok'
   const counters = {
     usage: () => process.usage(),
+    outputExcesses: () => bridge.outputExcesses,
     diskState: async () => {
       diskState = await disk.stateOf(dirs, limits.diskMb)
       return diskState

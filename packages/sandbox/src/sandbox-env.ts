@@ -10,6 +10,9 @@ export interface SandboxPaths {
   tmp: string
 }
 
+/** Where programs are looked for, unless a session's own variables say otherwise. */
+export const systemPath = (nodeDir: string) => `/usr/local/bin:/usr/bin:/bin:${nodeDir}`
+
 /**
  * The whole environment of a bridge. Nothing is inherited: what is not here does not exist inside. Variables of
  * the session come later, with `configure`.
@@ -21,7 +24,7 @@ export function sandboxEnv(
 ): Record<string, string> {
   return {
     ...passed,
-    PATH: `/usr/local/bin:/usr/bin:/bin:${paths.nodeDir}`,
+    PATH: systemPath(paths.nodeDir),
     HOME: paths.home,
     TMPDIR: paths.tmp,
     LANG: 'C.UTF-8',

@@ -1,8 +1,9 @@
 import { execFile } from 'node:child_process'
 import { constants } from 'node:fs'
-import { chmod, chown, copyFile, lstat, mkdir, readdir, rename, rm } from 'node:fs/promises'
-import { join } from 'node:path'
+import { chmod, chown, copyFile, lstat, mkdir, readdir, rename, rm, writeFile } from 'node:fs/promises'
+import { basename, dirname, join } from 'node:path'
 import { promisify } from 'node:util'
+import { copyTree, type Layer } from './layer.ts'
 import type { Owner } from './provider.ts'
 
 const run = promisify(execFile)
@@ -25,10 +26,13 @@ export function sessionDirs(dataDir: string, sessionId: string): SessionDirs {
   return { root, disk, workspace: join(disk, 'workspace'), home: join(disk, 'home'), run: join(root, 'run') }
 }
 
-/** Makes a session's folders, the workspace as a copy of the agent's. All or nothing: a half-made one is begun anew. */
+/**
+ * Makes a session's folders: the workspace as a copy of the agent's, or both as copies of those in a layer. All or
+ * nothing: what is half made is begun anew.
+ */
 export async function createSessionDirs(
   dirs: SessionDirs,
-  agentDir: string,
+  source: string | Layer,
   owner: Owner | undefined,
 ): Promise<void> {
   if (await lstat(dirs.workspace).catch(() => undefined)) return
@@ -37,37 +41,63 @@ export async function createSessionDirs(
     // The umask may have taken the search bit that sandbox users need.
     await chmod(folder, 0o711)
   }
-  await makeDir(dirs.home, 0o700, owner)
-  const staging = join(dirs.disk, '.workspace')
-  await rm(staging, { recursive: true, force: true })
+  if (typeof source === 'string') {
+    await makeDir(dirs.home, 0o700, owner)
+    await putInPlace(dirs.workspace, (staging) => copyAgent(source, staging, owner))
+    return
+  }
+  await remove(dirs.home)
+  await putInPlace(dirs.home, (staging) => copyTree(source.home, staging, owner))
+  // Last: a session that has a workspace has everything.
+  await putInPlace(dirs.workspace, (staging) => copyTree(source.workspace, staging, owner))
+  await markSetUp(dirs)
+}
+
+const markerOf = ({ root }: Pick<SessionDirs, 'root'>) => join(root, 'installed')
+
+/** Whether the agent's set-up has been done for these folders. */
+export const isSetUp = async (dirs: Pick<SessionDirs, 'root'>) =>
+  (await lstat(markerOf(dirs)).catch(() => undefined)) !== undefined
+
+export async function markSetUp(dirs: Pick<SessionDirs, 'root'>): Promise<void> {
+  await writeFile(markerOf(dirs), '')
+}
+
+async function putInPlace(folder: string, fill: (staging: string) => Promise<void>): Promise<void> {
+  const staging = join(dirname(folder), `.${basename(folder)}`)
+  await remove(staging)
   try {
-    await copyTree(agentDir, staging, owner)
+    await fill(staging)
     await chmod(staging, 0o700)
-    await rename(staging, dirs.workspace)
+    await rename(staging, folder)
   } catch (error) {
-    await rm(staging, { recursive: true, force: true })
+    await remove(staging)
     throw error
   }
 }
 
 /** Only for a session whose sandbox is gone: nothing may be changing the tree meanwhile. */
-export async function removeSessionDirs(dirs: Pick<SessionDirs, 'root'>): Promise<void> {
+export async function removeSessionDirs({ root }: Pick<SessionDirs, 'root'>): Promise<void> {
+  await remove(root)
+}
+
+async function remove(folder: string): Promise<void> {
   try {
-    await rm(dirs.root, { recursive: true, force: true })
+    await rm(folder, { recursive: true, force: true })
   } catch {
     // A tree deeper than any path, or folders that their owner closed to itself: these tools cope with both.
-    await run('chmod', ['-R', 'u+rwX', '--', dirs.root]).catch(() => {})
-    await run('rm', ['-rf', '--', dirs.root])
+    await run('chmod', ['-R', 'u+rwX', '--', folder]).catch(() => {})
+    await run('rm', ['-rf', '--', folder])
   }
 }
 
 /** Copies what an agent's deployment wrote: folders and regular files, nothing else. */
-async function copyTree(from: string, to: string, owner: Owner | undefined): Promise<void> {
+async function copyAgent(from: string, to: string, owner: Owner | undefined): Promise<void> {
   await makeDir(to, 0o755, owner)
   for (const entry of await readdir(from, { withFileTypes: true })) {
     const [source, target] = [join(from, entry.name), join(to, entry.name)]
     if (entry.isDirectory()) {
-      await copyTree(source, target, owner)
+      await copyAgent(source, target, owner)
     } else if (entry.isFile()) {
       await copyFile(source, target, constants.COPYFILE_FICLONE)
       await giveTo(target, owner)

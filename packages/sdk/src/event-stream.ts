@@ -15,15 +15,21 @@ export interface FollowOptions extends RequestOptions {
 /** Connections tried in a row that bring nothing new: about 20 s, enough for a server to restart. */
 const MAX_RECONNECTS = 8
 
+/** A stream that is being opened, and how to ask for it again while it has brought nothing. */
+export interface FirstStream {
+  opening: Promise<ByteStream>
+  again: () => Promise<ByteStream>
+}
+
 /**
- * The events of a session's log, each once, over as many connections as that takes. `first` is a stream
- * already open; without one the log is followed from `position`. Never ends by itself.
+ * The events of a session's log, each once, over as many connections as that takes. With `first` the position in
+ * the log is that of its first event; without, the log is followed from `after`. Never ends by itself.
  */
 export async function* readLog(
   http: Http,
   sessionId: string,
   options: FollowOptions,
-  first?: Promise<ByteStream>,
+  first?: FirstStream,
 ): AsyncGenerator<SessionEvent> {
   const position = new LogPosition(options.after)
   const open = () =>
@@ -33,22 +39,22 @@ export async function* readLog(
       path: sessionPath(sessionId, 'stream'),
       headers: { 'last-event-id': String(position.seq) },
     })
-  let hasEvents = first === undefined
-  for (let tries = 0, stream = first; ; stream = undefined) {
+  let isPlaced = first === undefined
+  let stream = first?.opening ?? open()
+  for (let tries = 0; ; stream = isPlaced || !first ? open() : first.again()) {
     let failure: Error = new AshConnectionError('lost', 'The server closed the event stream')
     try {
-      for await (const frame of parseSSE(await (stream ?? open()))) {
+      for await (const frame of parseSSE(await stream)) {
         if (frame.id !== undefined && !position.advance(frame.id)) continue
         tries = 0
-        hasEvents = true
+        isPlaced = true
         yield toEvent(frame)
       }
     } catch (error) {
       if (!isPassing(error)) throw error
       failure = error
     }
-    // Without a position there is nothing to continue from: a message's stream that said nothing yet.
-    if (!hasEvents || tries >= MAX_RECONNECTS) throw failure
+    if (tries >= MAX_RECONNECTS) throw failure
     await sleep(backoffMs(tries++), options.signal)
   }
 }

@@ -1,4 +1,10 @@
-import type { DoneEventData, ErrorEventData, SSEFrame, TurnEventData } from '@ash-ai/shared'
+import type {
+  DoneEventData,
+  ErrorEventData,
+  PermissionEventData,
+  SSEFrame,
+  TurnEventData,
+} from '@ash-ai/shared'
 import { AshReplyError } from './errors.ts'
 
 /** A message of the Claude Agent SDK exactly as the SDK produced it; its documentation describes the types. */
@@ -14,6 +20,8 @@ export interface SdkMessage {
 export type SessionEvent =
   | ({ type: 'turn'; id: string } & TurnEventData)
   | { type: 'message'; id: string; message: SdkMessage }
+  /** The agent asks (`status: pending`), or what it asked is settled. */
+  | ({ type: 'permission_request'; id: string } & PermissionEventData)
   | ({ type: 'done'; id: string } & DoneEventData)
   | ({ type: 'error'; id: string } & ErrorEventData)
   | { type: 'status' | 'log' | 'limit' | 'egress_denied'; id: string; data: Record<string, unknown> }
@@ -29,6 +37,8 @@ export function toEvent(frame: SSEFrame): SessionEvent {
       return { type: event, id, ...withText<TurnEventData>(data, event, 'turnId') }
     case 'message':
       return { type: event, id, message: withText<SdkMessage>(data, event, 'type') }
+    case 'permission_request':
+      return { type: event, id, ...withText<PermissionEventData>(data, event, 'requestId', 'status') }
     case 'done':
       return { type: event, id, ...withText<DoneEventData>(data, event, 'turnId') }
     case 'error':

@@ -29,6 +29,8 @@ export interface HttpRequest extends RequestOptions {
   /** Sent as it is. */
   bytes?: Uint8Array<ArrayBuffer> | undefined
   headers?: Record<string, string>
+  /** Makes a POST repeatable: the server does it once, however often it comes. */
+  idempotencyKey?: string | undefined
 }
 
 /** Authorisation, time-outs, retries and typed errors over `fetch`. */
@@ -90,11 +92,12 @@ export class Http {
   }
 
   async #retrying<T>(request: HttpRequest, attempt: () => Promise<T>): Promise<T> {
+    const isRepeatable = request.method !== 'POST' || request.idempotencyKey !== undefined
     for (let tries = 0; ; tries++) {
       try {
         return await attempt()
       } catch (error) {
-        const delayMs = tries < this.#options.retries ? retryDelayMs(request.method, error, tries) : undefined
+        const delayMs = tries < this.#options.retries ? retryDelayMs(isRepeatable, error, tries) : undefined
         if (delayMs === undefined) throw error
         await sleep(delayMs, request.signal)
       }
@@ -127,6 +130,7 @@ export class Http {
       ...(apiKey !== undefined && { authorization: `Bearer ${apiKey}` }),
       ...(request.json !== undefined && { 'content-type': 'application/json' }),
       ...(request.bytes !== undefined && { 'content-type': 'application/octet-stream' }),
+      ...(request.idempotencyKey !== undefined && { 'idempotency-key': request.idempotencyKey }),
       ...request.headers,
     }
   }

@@ -1,4 +1,5 @@
 export {
+  type AcceptedReply,
   type Agent,
   type AgentDeploy,
   type AgentOptions,
@@ -11,17 +12,24 @@ export {
   DEFAULT_PORT,
   type ErrorCode,
   type ErrorDetail,
+  EVENT_TYPES,
+  type EventType,
   type ExecReply,
   type ExecRequest,
   type FileEntry,
   type FileInput,
   type Health,
+  type InterruptReply,
   isAshError,
   type LogEntry,
   MAX_AGENT_BYTES,
   MAX_AGENT_FILES,
   MAX_JSON_BODY_BYTES,
   type MessageSend,
+  type PermissionAnswer,
+  type PermissionRequest,
+  type PermissionResolution,
+  type PermissionSettings,
   type Ready,
   type Session,
   type SessionCreate,
@@ -36,5 +44,11 @@ export type { SdkMessage, SessionEvent } from './events.ts'
 export type { FileClient, FileListOptions, WrittenFile } from './file-client.ts'
 export type { RequestOptions } from './http.ts'
 export { textDeltaOf, textOf, toolUsesOf } from './sdk-message.ts'
-export type { MessageListOptions, SendOptions, SessionClient, SessionListOptions } from './session-client.ts'
+export type {
+  EventListOptions,
+  MessageListOptions,
+  SendOptions,
+  SessionClient,
+  SessionListOptions,
+} from './session-client.ts'
 export type { Turn, TurnResult } from './turn.ts'

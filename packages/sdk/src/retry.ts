@@ -12,13 +12,16 @@ export function backoffMs(tries: number): number {
   return fullMs / 2 + (Math.random() * fullMs) / 2
 }
 
-/** How long to wait before repeating a failed request, or undefined where repeating is wrong or useless. */
-export function retryDelayMs(method: string, error: unknown, tries: number): number | undefined {
+/**
+ * How long to wait before repeating a failed request, or undefined where repeating is wrong or useless.
+ * `isRepeatable` says that doing it twice is the same as doing it once.
+ */
+export function retryDelayMs(isRepeatable: boolean, error: unknown, tries: number): number | undefined {
   if (error instanceof AshConnectionError) {
-    const isSafe = error.reason === 'refused' || (error.reason === 'lost' && isIdempotent(method))
+    const isSafe = error.reason === 'refused' || (error.reason === 'lost' && isRepeatable)
     return isSafe ? backoffMs(tries) : undefined
   }
-  const retryAfterSeconds = isIdempotent(method) ? busyFor(error) : undefined
+  const retryAfterSeconds = isRepeatable ? busyFor(error) : undefined
   if (retryAfterSeconds === undefined || retryAfterSeconds > MAX_RETRY_AFTER_SECONDS) return undefined
   return Math.max(retryAfterSeconds * 1000, backoffMs(tries))
 }
@@ -29,4 +32,3 @@ function busyFor(error: unknown): number | undefined {
 }
 
 const isBusy = (status: number | undefined) => status === 503 || status === 429
-const isIdempotent = (method: string) => method !== 'POST'

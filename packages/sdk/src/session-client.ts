@@ -1,10 +1,16 @@
 import {
+  type AcceptedReply,
   type AgentOptions,
   DEFAULT_EXEC_TIMEOUT_MS,
+  type EventType,
   type ExecReply,
   type ExecRequest,
+  type InterruptReply,
   type LogEntry,
   type MessageSend,
+  type PermissionAnswer,
+  type PermissionRequest,
+  type PermissionResolution,
   type Session,
   type SessionCreate,
   type SessionPatch,
@@ -13,7 +19,7 @@ import {
 import type { PageOptions } from './agent-client.ts'
 import { type FollowOptions, readLog } from './event-stream.ts'
 import type { SessionEvent } from './events.ts'
-import type { Http, RequestOptions } from './http.ts'
+import type { Http, HttpRequest, RequestOptions } from './http.ts'
 import { sessionPath } from './paths.ts'
 import { Turn } from './turn.ts'
 
@@ -30,8 +36,19 @@ export interface MessageListOptions extends RequestOptions {
   cursor?: string | undefined
 }
 
+export interface EventListOptions extends MessageListOptions {
+  types?: readonly EventType[] | undefined
+  turnId?: string | undefined
+}
+
 /** Options of the agent SDK for this message, besides those of every call. */
-export type SendOptions = AgentOptions & RequestOptions
+export type SendOptions = AgentOptions &
+  RequestOptions & {
+    /** Wait for the turn under way instead of failing with `turn_in_progress`. */
+    queue?: boolean | undefined
+    /** The message is taken once, however often it is sent with this key; default a new one for each call. */
+    idempotencyKey?: string | undefined
+  }
 
 /** What an `exec` may take longer than the command itself: the session may have to resume first. */
 const EXEC_MARGIN_MS = 30_000
@@ -83,17 +100,22 @@ export class SessionClient {
    * turn is consumed.
    */
   send(id: string, content: MessageSend['content'], options: SendOptions = {}): Turn {
-    const { signal, timeoutMs, retries, ...agentOptions } = options
-    const request = { signal, timeoutMs, retries }
-    const stream = this.#http.stream({
-      ...request,
-      method: 'POST',
-      path: sessionPath(id, 'messages'),
-      json: { ...agentOptions, content },
-    })
+    const { request, message } = toSendRequest(id, content, options)
+    const open = () => this.#http.stream(message)
+    const opening = open()
     // Reported where the turn is read; a turn nobody reads must not bring the process down.
-    stream.catch(() => {})
-    return new Turn(readLog(this.#http, id, request, stream))
+    opening.catch(() => {})
+    return new Turn(readLog(this.#http, id, request, { opening, again: open }))
+  }
+
+  /** Sends a message and returns as soon as it is durable; the log tells of its turn. */
+  async sendAsync(
+    id: string,
+    content: MessageSend['content'],
+    options: SendOptions = {},
+  ): Promise<AcceptedReply> {
+    const { message } = toSendRequest(id, content, options)
+    return await this.#http.json<AcceptedReply>({ ...message, query: { async: 'true' } }, 'turnId')
   }
 
   /** One page of the conversation, oldest first. */
@@ -109,6 +131,16 @@ export class SessionClient {
     )
   }
 
+  /** One page of the log, oldest first: all of it, or some types, or one turn. */
+  async events(
+    id: string,
+    options: EventListOptions = {},
+  ): Promise<{ events: LogEntry[]; nextCursor?: string }> {
+    const { after, limit, cursor, types, turnId, ...rest } = options
+    const query = { after, limit, cursor, types: types?.join(','), turnId }
+    return await this.#http.json({ ...rest, method: 'GET', path: sessionPath(id, 'events'), query }, 'events')
+  }
+
   /** The session's log from `after` on and live from then on, until the session ends or the loop is left. */
   async *follow(id: string, options: FollowOptions = {}): AsyncGenerator<SessionEvent> {
     for await (const event of readLog(this.#http, id, options)) {
@@ -117,8 +149,28 @@ export class SessionClient {
     }
   }
 
-  async interrupt(id: string, options?: RequestOptions): Promise<void> {
-    await this.#http.done({ ...options, method: 'POST', path: sessionPath(id, 'interrupt') })
+  /** Stops the turn under way and cancels those that wait. */
+  async interrupt(id: string, options?: RequestOptions): Promise<InterruptReply> {
+    const path = sessionPath(id, 'interrupt')
+    return await this.#http.json<InterruptReply>({ ...options, method: 'POST', path }, 'cancelled')
+  }
+
+  /** What the agent asks and waits for, oldest first. */
+  async permissions(id: string, options?: RequestOptions): Promise<PermissionRequest[]> {
+    const request = { ...options, method: 'GET' as const, path: sessionPath(id, 'permissions') }
+    return (await this.#http.json<{ permissions: PermissionRequest[] }>(request, 'permissions')).permissions
+  }
+
+  /** Answers a permission request or a question. The first answer counts; a later one is refused. */
+  async answer(
+    id: string,
+    requestId: string,
+    answer: PermissionAnswer,
+    options?: RequestOptions,
+  ): Promise<PermissionResolution> {
+    const path = sessionPath(id, 'permissions', requestId)
+    const request = { ...options, method: 'POST' as const, path, json: answer }
+    return (await this.#http.json<{ permission: PermissionResolution }>(request, 'permission')).permission
   }
 
   /** Runs a shell command in the session's sandbox. Node's own `fetch` gives up on any reply after 300 s. */
@@ -130,5 +182,19 @@ export class SessionClient {
 
   async #change(method: 'GET' | 'POST' | 'DELETE', path: string, options?: RequestOptions): Promise<Session> {
     return (await this.#http.json<{ session: Session }>({ ...options, method, path }, 'session')).session
+  }
+}
+
+function toSendRequest(
+  id: string,
+  content: MessageSend['content'],
+  options: SendOptions,
+): { request: RequestOptions; message: HttpRequest } {
+  const { signal, timeoutMs, retries, idempotencyKey = crypto.randomUUID(), ...rest } = options
+  const request = { signal, timeoutMs, retries }
+  const path = sessionPath(id, 'messages')
+  return {
+    request,
+    message: { ...request, method: 'POST', path, json: { ...rest, content }, idempotencyKey },
   }
 }

@@ -41,7 +41,7 @@ describe('a turn', () => {
     const result = { type: 'result', result: 'Final', total_cost_usd: 1 }
     const client = await serve((_, response) => {
       openSSE(response).write(`: hello\n\n${turnFrame('1')}${textFrame('2', 'Draft')}`)
-      response.write(frame('3', 'status', { status: 'active' }) + frame('4', 'permission_request', { a: 1 }))
+      response.write(frame('3', 'status', { status: 'active' }) + frame('4', 'of_tomorrow', { a: 1 }))
       response.write(frame('5', 'message', result) + doneFrame('6'))
     })
     const turn = client.sessions.send('s', 'hi', { model: 'm' })
@@ -187,13 +187,28 @@ describe('a broken stream', () => {
     expect(server?.requests).toHaveLength(1)
   })
 
-  test('before the message was acknowledged is an error, not a second message', async () => {
-    const client = await serve((_, response) => {
+  test('before the message was acknowledged brings it again, with the same key', async () => {
+    const client = await serve((_, response, index) => {
+      if (index > 0) return openSSE(response).end(turnFrame('1') + doneFrame('2'))
       openSSE(response).write(': wait\n\n')
       cut(response)
     })
-    await expect(client.sessions.send('s', 'hi').text()).rejects.toMatchObject({ reason: 'lost' })
-    expect(server?.requests).toHaveLength(1)
+    expect(await ids(client.sessions.send('s', 'hi'))).toEqual(['turn 1', 'done 2'])
+    const [first, second] = server?.requests ?? []
+    expect(second).toMatchObject({ method: 'POST', url: first?.url, body: first?.body })
+    expect(second?.headers['idempotency-key']).toMatch(/^[0-9a-f-]{36}$/)
+    expect(second?.headers['idempotency-key']).toBe(first?.headers['idempotency-key'])
+  })
+
+  test('never shares a key with another message, unless the caller gives one', async () => {
+    const client = await serve((_, response) => openSSE(response).end(turnFrame('1') + doneFrame('2')))
+    await client.sessions.send('s', 'hi').text()
+    await client.sessions.send('s', 'hi').text()
+    await client.sessions.send('s', 'hi', { idempotencyKey: 'mine' }).text()
+    const keys = server?.requests.map(({ headers }) => headers['idempotency-key'])
+    expect(new Set(keys).size).toBe(3)
+    expect(keys?.[2]).toBe('mine')
+    expect(JSON.parse(server?.requests[2]?.body ?? '')).toEqual({ content: 'hi' })
   })
 
   test('survives a restarting server but not a missing session', async () => {

@@ -8,7 +8,9 @@ import { registerFileRoutes } from './files/file-routes.ts'
 import { createHttpApp } from './http/http-app.ts'
 import type { Metrics } from './http/metrics.ts'
 import { registerPlatformRoutes } from './http/platform-routes.ts'
+import { registerEventRoutes } from './sessions/event-routes.ts'
 import { registerMessageRoutes } from './sessions/message-routes.ts'
+import { registerPermissionRoutes } from './sessions/permission-routes.ts'
 import type { SessionDeps } from './sessions/session-deps.ts'
 import { getOpenSession, ownerOf } from './sessions/session-lifecycle.ts'
 import { registerSessionRoutes } from './sessions/session-routes.ts'
@@ -56,6 +58,8 @@ export async function buildApp({
   registerCredentialRoutes(app, { db, secrets })
   registerSessionRoutes(app, sessions)
   registerMessageRoutes(app, sessions)
+  registerPermissionRoutes(app, sessions)
+  registerEventRoutes(app, sessions)
   registerFileRoutes(app, async (tenantId, sessionId) => {
     const row = await getOpenSession(db, tenantId, sessionId)
     const owner = ownerOf(row)

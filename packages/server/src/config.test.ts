@@ -13,14 +13,26 @@ describe('readConfig', () => {
       sqliteSync: 'normal',
       provider: 'bwrap',
       maxSandboxes: 100,
-      limits: { memoryMb: 2048, cpus: 2, processes: 512, openFiles: 4096, fileSizeMb: 1024, diskMb: 2048 },
+      limits: {
+        memoryMb: 2048,
+        cpus: 2,
+        processes: 512,
+        openFiles: 4096,
+        fileSizeMb: 1024,
+        diskMb: 2048,
+        outputMbPerSecond: 32,
+      },
       sandboxUids: { base: 200_000, count: 65_536 },
       runtimeDir: '/home/ada/.local/share/ash/runtime',
       allowPathDeploy: false,
       logLevel: 'info',
       turnTimeoutMs: 3_600_000,
+      maxLogChars: 4096 * 1024 * 1024,
+      debugTiming: false,
+      permissionTimeoutMs: 600_000,
       modelIdleTimeoutMs: 300_000,
       shutdownTimeoutMs: 10_000,
+      packageIndexes: {},
       model: { kind: 'offline' },
     })
   })
@@ -87,6 +99,17 @@ describe('readConfig', () => {
       apiKey: 'sk-1',
       headers: { 'x-team': 'a: b', 'x-empty': '' },
     })
+  })
+
+  test.each([
+    ['ASH_PIP_INDEX_URL', 'ftp://index.example'],
+    ['ASH_PIP_INDEX_URL', 'https://user:hunter2@index.example/simple'],
+    ['ASH_NPM_REGISTRY', "https://packages.example/'; id"],
+    ['ASH_NPM_REGISTRY', '--registry'],
+  ])('%s=%s is refused without being shown', (name, value) => {
+    const read = () => readConfig({ [name]: value }, user)
+    expect(read).toThrow(new RegExp(`^${name}: must`))
+    expect(read).not.toThrow(/hunter2/)
   })
 
   test('the result is frozen, nested objects too', () => {

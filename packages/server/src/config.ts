@@ -23,6 +23,9 @@ export interface Config {
   readonly allowPathDeploy: boolean
   readonly logLevel: (typeof LOG_LEVELS)[number]
   readonly turnTimeoutMs: number
+  readonly permissionTimeoutMs: number
+  readonly maxLogChars: number
+  readonly debugTiming: boolean
   readonly modelIdleTimeoutMs: number
   readonly shutdownTimeoutMs: number
   readonly credentialKey?: string
@@ -30,6 +33,8 @@ export interface Config {
   readonly claudeMaxRetries?: number
   /** Prices of models beside those Ash knows, USD per million tokens. */
   readonly modelPrices?: Record<string, unknown>
+  /** Where the packages of agents come from, where not from the places that pip and npm know. */
+  readonly packageIndexes: { readonly pip?: string; readonly npm?: string }
   readonly model: ModelConfig
 }
 
@@ -80,6 +85,13 @@ function url(...protocols: string[]) {
   return z.string().refine((value) => protocols.includes(URL.parse(value)?.protocol ?? ''), error)
 }
 
+/** It becomes a word of a command inside sandboxes, where everybody can read it. */
+function indexUrl() {
+  const isPlain = (value: string) =>
+    !/['\s]/.test(value) && !URL.parse(value)?.username && !URL.parse(value)?.password
+  return url('http:', 'https:').refine(isPlain, 'must hold no user, password, blank or quote')
+}
+
 const headerSafe = z.string().regex(/^[\x21-\x7e]+$/, 'must be printable ASCII without spaces')
 
 /** Lines of `Name: value`, as Claude Code reads them. */
@@ -126,16 +138,22 @@ const Variables = z.object({
   ASH_SANDBOX_OPEN_FILES: integer(64, 1_000_000).default(DEFAULT_LIMITS.openFiles),
   ASH_SANDBOX_FILE_SIZE_MB: integer(1, 1_048_576).default(DEFAULT_LIMITS.fileSizeMb),
   ASH_SANDBOX_DISK_MB: integer(32, 1_048_576).default(DEFAULT_LIMITS.diskMb),
+  ASH_SANDBOX_OUTPUT_MB_PER_SECOND: integer(1, 1_048_576).default(DEFAULT_LIMITS.outputMbPerSecond),
   ASH_SANDBOX_UID_BASE: integer(1, MAX_UID).default(200_000),
   ASH_SANDBOX_UID_COUNT: integer(1, MAX_UID).default(65_536),
   ASH_RUNTIME_DIR: z.string().optional(),
   ASH_BRIDGE_ENTRY: z.string().optional(),
   ASH_ALLOW_PATH_DEPLOY: flag.default(false),
   ASH_LOG_LEVEL: oneOf(LOG_LEVELS).default('info'),
+  ASH_SESSION_LOG_MB: integer(1, 1_048_576).default(4096),
+  ASH_DEBUG_TIMING: flag.default(false),
   ASH_TURN_TIMEOUT_MS: integer(1, MAX_TIMEOUT_MS).default(3_600_000),
+  ASH_PERMISSION_TIMEOUT_MS: integer(1, MAX_TIMEOUT_MS).default(600_000),
   ASH_MODEL_IDLE_TIMEOUT_MS: integer(1, MAX_TIMEOUT_MS).default(300_000),
   ASH_SHUTDOWN_TIMEOUT_MS: integer(0, MAX_TIMEOUT_MS).default(10_000),
   ASH_CREDENTIAL_KEY: z.string().min(16, 'must have at least 16 characters').optional(),
+  ASH_PIP_INDEX_URL: indexUrl().optional(),
+  ASH_NPM_REGISTRY: indexUrl().optional(),
   ANTHROPIC_API_KEY: headerSafe.optional(),
   ANTHROPIC_AUTH_TOKEN: headerSafe.optional(),
   ANTHROPIC_BASE_URL: url('http:', 'https:').optional(),
@@ -164,6 +182,7 @@ function toConfig(variables: Variables, host: HostFacts): Config {
       openFiles: variables.ASH_SANDBOX_OPEN_FILES,
       fileSizeMb: variables.ASH_SANDBOX_FILE_SIZE_MB,
       diskMb: variables.ASH_SANDBOX_DISK_MB,
+      outputMbPerSecond: variables.ASH_SANDBOX_OUTPUT_MB_PER_SECOND,
     },
     sandboxUids: uidRange(variables.ASH_SANDBOX_UID_BASE, variables.ASH_SANDBOX_UID_COUNT),
     runtimeDir: resolve(variables.ASH_RUNTIME_DIR ?? join(dataDir, 'runtime')),
@@ -171,11 +190,18 @@ function toConfig(variables: Variables, host: HostFacts): Config {
     allowPathDeploy: variables.ASH_ALLOW_PATH_DEPLOY,
     logLevel: variables.ASH_LOG_LEVEL,
     turnTimeoutMs: variables.ASH_TURN_TIMEOUT_MS,
+    permissionTimeoutMs: variables.ASH_PERMISSION_TIMEOUT_MS,
+    maxLogChars: variables.ASH_SESSION_LOG_MB * 1024 * 1024,
+    debugTiming: variables.ASH_DEBUG_TIMING,
     modelIdleTimeoutMs: variables.ASH_MODEL_IDLE_TIMEOUT_MS,
     shutdownTimeoutMs: variables.ASH_SHUTDOWN_TIMEOUT_MS,
     ...present('credentialKey', variables.ASH_CREDENTIAL_KEY),
     ...present('claudeMaxRetries', variables.CLAUDE_CODE_MAX_RETRIES),
     ...present('modelPrices', variables.ASH_MODEL_PRICES),
+    packageIndexes: {
+      ...present('pip', variables.ASH_PIP_INDEX_URL),
+      ...present('npm', variables.ASH_NPM_REGISTRY),
+    },
     model: modelConfig(variables),
   }
 }

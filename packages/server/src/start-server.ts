@@ -10,13 +10,16 @@ import {
   loadPrices,
   type ModelUpstream,
   removeOtherRuntimes,
+  SANDBOX_PATHS,
   SandboxManager,
   SandboxPool,
   type SandboxProvider,
+  type SessionDirs,
   stageRuntime,
 } from '@ash-ai/sandbox'
 import type { FastifyBaseLogger, FastifyInstance } from 'fastify'
 import { cleanAgentFolders } from './agents/agent-deploy.ts'
+import { AgentLayers } from './agents/agent-layers.ts'
 import { ensureFirstKey } from './api-keys/ensure-first-key.ts'
 import { buildApp } from './app.ts'
 import type { Config } from './config.ts'
@@ -27,6 +30,7 @@ import { createMetrics } from './http/metrics.ts'
 import { locateRuntime } from './locate-runtime.ts'
 import { EventLogs } from './sessions/event-log.ts'
 import { LiveSessions } from './sessions/live-sessions.ts'
+import { resumeWaitingTurns, WaitingTurns } from './sessions/queued-turns.ts'
 import type { SessionDeps } from './sessions/session-deps.ts'
 import { createSessionMetrics } from './sessions/session-metrics.ts'
 import { recoverSessions, stopSessions } from './sessions/session-recovery.ts'
@@ -80,6 +84,16 @@ async function start(config: Config, log: FastifyBaseLogger, closers: (() => unk
   })
   const pool = new SandboxPool(manager, config.maxSandboxes)
   const metrics = createMetrics()
+  const prices = loadPrices(config.modelPrices)
+  const hasOwnPaths = provider.isolation !== 'none'
+  const install = {
+    indexes: config.packageIndexes,
+    pathsInside: ({ home }: SessionDirs) =>
+      hasOwnPaths ? SANDBOX_PATHS : { home, nodeDir: dirname(runtime.node) },
+  }
+  const layers = hasOwnPaths
+    ? new AgentLayers({ dataDir: config.dataDir, pool, disk, prices, install, log })
+    : undefined
   const sessions: SessionDeps = {
     db,
     secrets: await openSecretBox(config),
@@ -91,12 +105,19 @@ async function start(config: Config, log: FastifyBaseLogger, closers: (() => unk
     assertSandboxing: sandboxingCheck(provider, [config.dataDir, runtime.dir]),
     sandboxUids: canSwitchUsers(provider) ? config.sandboxUids : undefined,
     turnTimeoutMs: config.turnTimeoutMs,
+    permissionTimeoutMs: config.permissionTimeoutMs,
+    maxLogChars: config.maxLogChars,
+    debugTiming: config.debugTiming,
     limits: config.limits,
-    prices: loadPrices(config.modelPrices),
+    prices,
+    install,
+    layers,
     log,
     metrics: createSessionMetrics(metrics.registry, pool),
     logs: new EventLogs(db),
     live: new LiveSessions(),
+    waiting: new WaitingTurns(),
+    sends: new Map(),
   }
   await ensureFirstKey({
     db,
@@ -110,8 +131,10 @@ async function start(config: Config, log: FastifyBaseLogger, closers: (() => unk
   const unused = trackUnused(app.server)
   closers.push(() => closeApp(app, unused, config.shutdownTimeoutMs))
   closers.push(() => stopSessions(sessions, config.shutdownTimeoutMs))
+  closers.push(() => layers?.close())
   await app.listen({ port: config.port, host: config.host })
   const url = urlOf(app.server.address() as AddressInfo)
+  await resumeWaitingTurns(sessions)
   log.info(
     { url, database: kind, provider: provider.name, model: config.model.kind, recovered },
     'Ash is listening',

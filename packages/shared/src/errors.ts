@@ -38,6 +38,11 @@ export const ERRORS = {
   agent_not_found: { status: 404, retryable: false, summary: 'No agent has that name. Deploy it first.' },
   session_not_found: { status: 404, retryable: false, summary: 'No session has that id.' },
   credential_not_found: { status: 404, retryable: false, summary: 'No credential has that name.' },
+  permission_not_found: {
+    status: 404,
+    retryable: false,
+    summary: 'The session has no permission request with that id.',
+  },
   file_not_found: { status: 404, retryable: false, summary: 'The workspace has no such file.' },
   method_not_allowed: { status: 405, retryable: false, summary: 'The path exists, but not for this method.' },
   agent_in_use: {
@@ -56,7 +61,22 @@ export const ERRORS = {
     retryable: true,
     summary: 'The session is still working on the previous message.',
   },
+  idempotency_conflict: {
+    status: 409,
+    retryable: false,
+    summary: 'The Idempotency-Key belongs to a different message. Use a new key.',
+  },
+  cancelled: {
+    status: 409,
+    retryable: false,
+    summary: 'The message waited in the queue and was cancelled before its turn began.',
+  },
   no_turn: { status: 409, retryable: false, summary: 'The session is not working on a message.' },
+  permission_settled: {
+    status: 409,
+    retryable: false,
+    summary: 'The permission request waits no longer: it was answered, has expired or was withdrawn.',
+  },
   session_gone: { status: 410, retryable: false, summary: 'An ended session cannot be resumed.' },
   payload_too_large: {
     status: 413,
@@ -68,10 +88,20 @@ export const ERRORS = {
     retryable: false,
     summary: 'Send JSON, or for uploads a tar or gzipped tar.',
   },
+  queue_full: {
+    status: 429,
+    retryable: true,
+    summary: 'Too many messages wait for their turn in this session. Send it later.',
+  },
+  too_many_readers: {
+    status: 429,
+    retryable: true,
+    summary: 'Too many streams of this session are open. Close some.',
+  },
   setup_failed: {
     status: 422,
     retryable: false,
-    summary: 'install.sh or startup.sh of the agent failed; the log of the session has its output.',
+    summary: 'Packages, install.sh or startup.sh of the agent failed; the log of the session has the output.',
   },
   internal_error: {
     status: 500,
@@ -135,6 +165,11 @@ export const ERRORS = {
     status: 507,
     retryable: false,
     summary: 'There is no room left on the session’s disk, or on the server’s. Delete files first.',
+  },
+  log_full: {
+    status: 507,
+    retryable: false,
+    summary: 'The log of the session has reached ASH_SESSION_LOG_MB. Go on in a new session.',
   },
   server_stopping: { status: 503, retryable: true, summary: 'The server is shutting down.' },
 } as const satisfies Record<string, { status: number; retryable: boolean; summary: string }>

@@ -1,5 +1,5 @@
 export { AgentOptions } from './api/agent-options.ts'
-export { Agent, AgentDeploy, AgentVersion, FileInput } from './api/agent-schemas.ts'
+export { Agent, AgentDeploy, AgentVersion, DeployConfig, FileInput } from './api/agent-schemas.ts'
 export {
   AgentName,
   Env,
@@ -14,17 +14,31 @@ export { Credential, CredentialCreate, CredentialName, CredentialScheme } from '
 export { ExecReply, ExecRequest } from './api/exec-schemas.ts'
 export { FileEntry, FileList, FilesWrite, FileText } from './api/file-schemas.ts'
 export {
+  AcceptedReply,
   type DoneEventData,
   type EgressDeniedEventData,
   type ErrorEventData,
   EVENT_TYPES,
+  EventList,
   type EventType,
+  IdempotencyKey,
+  InterruptReply,
   type LimitEventData,
   LogEntry,
   MessageList,
   MessageSend,
+  SendQuery,
   type TurnEventData,
+  type TurnReply,
 } from './api/message-schemas.ts'
+export type { Packages } from './api/package-schemas.ts'
+export {
+  PermissionAnswer,
+  type PermissionEventData,
+  PermissionRequest,
+  PermissionResolution,
+  PermissionSettings,
+} from './api/permission-schemas.ts'
 export { Health, Ready } from './api/platform-schemas.ts'
 export {
   AgentConfig,
@@ -67,6 +81,8 @@ export {
   encodeMessage,
   LineSplitter,
   type MessageEvent,
+  type PermissionDecision,
+  type PermissionRequestEvent,
   ProtocolError,
   type SessionSetup,
   type TerminalEvent,
@@ -75,3 +91,4 @@ export {
 } from './protocol.ts'
 export { canFollow, SESSION_STATUSES, type SessionStatus, statusesBefore } from './session-state.ts'
 export { formatSSE, parseSSE, type SSEFrame } from './sse.ts'
+export { isToolInput, MAX_TOOL_INPUT_CHARS } from './tool-input.ts'

@@ -8,6 +8,7 @@ import {
   LineSplitter,
   ProtocolError,
 } from './protocol.ts'
+import { MAX_TOOL_INPUT_CHARS } from './tool-input.ts'
 
 const splitter = (maxBytes?: number) => new LineSplitter(maxBytes)
 const bytes = (text: string) => new TextEncoder().encode(text)
@@ -41,7 +42,30 @@ describe('lines', () => {
   })
 })
 
+const REQUEST = {
+  ev: 'permission_request',
+  id: '1',
+  requestId: 'r1',
+  kind: 'permission',
+  tool: 'Bash',
+  input: { command: 'ls' },
+}
+/** As text, since what nests deeply cannot be written by `JSON.stringify`. */
+const nested = (depth: number) => `${'{"a":'.repeat(depth)}0${'}'.repeat(depth)}`
+const requestLine = (change: Record<string, unknown>) => {
+  const { input, ...rest } = { ...REQUEST, ...change }
+  const text = typeof input === 'string' ? input : JSON.stringify(input)
+  return `${JSON.stringify(rest).slice(0, -1)}${text === undefined ? '' : `,"input":${text}`}}`
+}
+
 describe('events', () => {
+  test('a request for a permission is taken up to its limits', () => {
+    expect(decodeEvent(requestLine({}))).toEqual(REQUEST)
+    expect(decodeEvent(requestLine({ input: nested(64), toolUseId: 't', reason: 'why' }))).toHaveProperty(
+      'reason',
+    )
+  })
+
   test('a message keeps the exact text the bridge wrote', () => {
     const message = { type: 'assistant', text: 'é\u2028"\\ \u0000', nested: { a: [1.5, null] } }
     const line = encodeMessage('7', message).trimEnd()
@@ -80,13 +104,23 @@ describe('events', () => {
     ['done without a reason', '{"ev":"done","id":"1","data":{}}'],
     ['an error without a code', '{"ev":"error","id":"1","error":"x"}'],
     ['output on a third stream', '{"ev":"output","id":"1","stream":"x","data":""}'],
+    ['a request without a tool', requestLine({ tool: undefined })],
+    ['a request with a long tool name', requestLine({ tool: 'x'.repeat(201) })],
+    ['a request of another kind', requestLine({ kind: 'order' })],
+    ['a request without input', requestLine({ input: undefined })],
+    ['a request whose input is a list', requestLine({ input: [] })],
+    ['a request with too much input', requestLine({ input: { text: 'x'.repeat(MAX_TOOL_INPUT_CHARS) } })],
+    ['a request whose input nests without end', requestLine({ input: nested(100_000) })],
+    ['a request with an id for a path', requestLine({ requestId: '../x' })],
+    ['a request with a reason that is no text', requestLine({ reason: {} })],
+    ['a withdrawal of nothing', '{"ev":"permission_withdrawn","id":"1"}'],
   ])('%s is a protocol error', (_name, line) => {
     expect(() => decodeEvent(line)).toThrow(ProtocolError)
   })
 
   test('whatever a bridge sends, decoding gives an event or a protocol error', () => {
     const nearly = fc.record({
-      ev: fc.constantFrom('message', 'done', 'error', 'ready'),
+      ev: fc.constantFrom('message', 'done', 'error', 'ready', 'permission_request', 'permission_withdrawn'),
       id: fc.string(),
       data: fc.jsonValue(),
     })

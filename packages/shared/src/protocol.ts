@@ -1,5 +1,6 @@
 import { MAX_LINE_BYTES } from './constants.ts'
 import { AshError, type ErrorCode } from './errors.ts'
+import { isToolInput } from './tool-input.ts'
 
 const MAX_ERROR_CHARS = 4_000
 
@@ -13,6 +14,7 @@ export type BridgeCommand =
   | { cmd: 'query'; id: string; content: unknown; options: Record<string, unknown> }
   | { cmd: 'resume'; id: string; options: Record<string, unknown> }
   | { cmd: 'interrupt'; id: string }
+  | { cmd: 'permission'; id: string; requestId: string; decision: PermissionDecision }
   | { cmd: 'exec'; id: string; command: string; timeoutMs: number }
   | { cmd: 'ping'; id: string }
   | { cmd: 'shutdown'; id: string }
@@ -30,6 +32,8 @@ export interface SessionSetup {
 export type BridgeEvent =
   | { ev: 'ready'; id: string }
   | MessageEvent
+  | PermissionRequestEvent
+  | { ev: 'permission_withdrawn'; id: string; requestId: string }
   | { ev: 'output'; id: string; stream: 'stdout' | 'stderr'; data: string }
   | { ev: 'log'; id: string; level: string; text: string }
   | TerminalEvent
@@ -43,6 +47,23 @@ export interface MessageEvent {
   sdkSessionId?: string
   json: string
 }
+
+/** The agent asks and waits. `requestId` is the bridge's own and means something to this bridge only. */
+export interface PermissionRequestEvent {
+  ev: 'permission_request'
+  id: string
+  requestId: string
+  kind: 'permission' | 'question'
+  tool: string
+  input: Record<string, unknown>
+  toolUseId?: string
+  reason?: string
+}
+
+/** What the agent is told. */
+export type PermissionDecision =
+  | { behavior: 'allow'; updatedInput?: Record<string, unknown> }
+  | { behavior: 'deny'; message: string; interrupt?: boolean }
 
 /** Exactly one of these ends each command. */
 export type TerminalEvent =
@@ -101,6 +122,7 @@ const COMMANDS: ReadonlySet<string> = new Set<BridgeCommand['cmd']>([
   'query',
   'resume',
   'interrupt',
+  'permission',
   'exec',
   'ping',
   'shutdown',
@@ -156,6 +178,10 @@ function isPlainEvent(event: Record<string, unknown>): boolean {
       return 'data' in event
     case 'done':
       return isTurnDone(event.data)
+    case 'permission_request':
+      return isPermissionRequest(event)
+    case 'permission_withdrawn':
+      return isId(event.requestId)
     default:
       return false
   }
@@ -168,6 +194,21 @@ function isTurnDone(data: unknown): boolean {
     typeof stopReason === 'string' &&
     (reopened === undefined ||
       (Array.isArray(reopened) && reopened.every((name) => typeof name === 'string')))
+  )
+}
+
+const MAX_TOOL_NAME_CHARS = 200
+const MAX_REASON_CHARS = 4_000
+
+function isPermissionRequest({ requestId, kind, tool, input, toolUseId, reason }: Record<string, unknown>) {
+  const isText = (value: unknown, max: number) => typeof value === 'string' && value.length <= max
+  return (
+    isId(requestId) &&
+    (kind === 'permission' || kind === 'question') &&
+    isText(tool, MAX_TOOL_NAME_CHARS) &&
+    isToolInput(input) &&
+    (toolUseId === undefined || isText(toolUseId, MAX_TOOL_NAME_CHARS)) &&
+    (reason === undefined || isText(reason, MAX_REASON_CHARS))
   )
 }
 

@@ -22,6 +22,8 @@ const UID_COUNT = 100
 export interface TestServerOptions {
   script?: Script
   env?: Record<string, string>
+  /** An empty folder to use instead of a new one; removed with the server as well. */
+  dataDir?: string
   /** Runs the server as this user instead of the tests' own. */
   user?: { uid: number; gid: number }
 }
@@ -43,7 +45,7 @@ export interface TestServer {
   stop(): Promise<number | null>
   /** SIGKILL. */
   kill(): Promise<void>
-  /** Starts it again on the same data. */
+  /** Starts it again on the same data; on the same port where `ASH_PORT` was given. */
   start(): Promise<void>
   /** Stops everything and removes the data. */
   close(): Promise<void>
@@ -54,7 +56,7 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
     ...(options.script && { script: options.script }),
     apiKey: 'sk-real-key',
   })
-  const dataDir = await mkdtemp(join(tmpdir(), 'ash-test-'))
+  const dataDir = options.dataDir ?? (await mkdtemp(join(tmpdir(), 'ash-test-')))
   if (options.user) await chown(dataDir, options.user.uid, options.user.gid)
   const checkout = join(dataDir, 'checkout')
   if (options.user) await mkdir(checkout)

@@ -1,42 +1,34 @@
 import { lstat, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { isAshError } from '@ash-ai/shared'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { type LabSandbox, SandboxLab } from '../support/sandbox-lab.ts'
+import { type HostedSandbox, LabHost } from '../support/lab-host.ts'
+import { SERVER_KINDS } from '../support/server-kinds.ts'
 
 // The bridge runs as the agent's own user. What the agent can do to it, and what a bridge that was taken over could do
 // to the server.
 
-describe('against its bridge, an agent', () => {
+describe.each(SERVER_KINDS)('of a server run by $name, against its bridge, an agent', (kind) => {
   const pulse = { pingIntervalMs: 100, pongTimeoutMs: 1_000 }
-  let lab: SandboxLab
+  let lab: LabHost
   beforeAll(async () => {
-    lab = await SandboxLab.start({ pulse })
+    lab = await LabHost.start(kind, { pulse })
   })
   afterAll(() => lab?.dispose())
 
   /** How the connection ended, and that nothing of the sandbox is left. */
-  const endOf = async (sandbox: LabSandbox) => {
-    const reason = await sandbox.bridge.closed
-    await sandbox.exited
+  const endOf = async (sandbox: HostedSandbox) => {
+    const code = await sandbox.ended()
     expect(await sandbox.processes()).toEqual([])
-    return reason.code
+    return code
   }
 
   test('cannot forge an event through any descriptor in sight', async () => {
     const sandbox = await lab.startSandbox()
     const forged = '{"ev":"result","id":"2","data":{"stdout":"forged"}}'
-    const heard: unknown[] = []
-    void (async () => {
-      for await (const event of sandbox.bridge.unsolicited()) heard.push(event)
-    })().catch(() => {})
     const write = `for fd in /proc/[0-9]*/fd/* /proc/[0-9]*/fd/3; do echo '${forged}' >> $fd; done 2> /dev/null`
     await sandbox.exec(`${write}; echo '${forged}' >&1`)
     expect((await sandbox.exec('echo honest')).stdout).toBe('honest\n')
-    expect([
-      heard.filter((event) => (event as { ev: string }).ev !== 'ready'),
-      sandbox.bridge.isClosed,
-    ]).toEqual([[], false])
+    expect(await sandbox.heard()).toMatchObject({ isClosed: false, unsolicited: ['ready'] })
     await sandbox.stop()
   })
 
@@ -45,7 +37,7 @@ describe('against its bridge, an agent', () => {
     const started = performance.now()
     const running = sandbox.exec('kill -STOP $PPID; sleep 60').catch((error: unknown) => error)
     expect(await endOf(sandbox)).toBe('bridge_unresponsive')
-    expect(isAshError(await running, 'bridge_unresponsive')).toBe(true)
+    expect(await running).toMatchObject({ code: 'bridge_unresponsive' })
     expect(performance.now() - started).toBeLessThan(5_000)
   })
 
@@ -70,7 +62,7 @@ describe('against its bridge, an agent', () => {
     )
     await first.stop()
     const env = { PATH: '/workspace/bin:/usr/bin:/bin', BASH_ENV: '', NODE_PATH: '/workspace' }
-    const second = await lab.resume({ ...first.request, setup: { ...first.request.setup, env } })
+    const second = await lab.resume(first, env)
     expect((await second.exec('ls')).stdout).toBe('CLAUDE.md\nbin\n')
     await second.stop()
   })
@@ -97,7 +89,7 @@ describe('against its bridge, an agent', () => {
     await sandbox.exec(
       'cd /; rm -rf /workspace; mv /workspace /tmp/w; rmdir /workspace; ln -sfn /tmp /workspace',
     )
-    const { workspace } = sandbox.request.dirs
+    const { workspace } = sandbox.dirs
     expect((await lstat(workspace)).isDirectory()).toBe(true)
     await sandbox.exec('echo still > here')
     expect(await readFile(join(workspace, 'here'), 'utf8')).toBe('still\n')
@@ -105,7 +97,13 @@ describe('against its bridge, an agent', () => {
   })
 })
 
-describe('a bridge that was taken over', () => {
+describe.each(SERVER_KINDS)('of a server run by $name, a bridge that was taken over', (kind) => {
+  let lab: LabHost
+  beforeAll(async () => {
+    lab = await LabHost.start(kind)
+  })
+  afterAll(() => lab?.dispose())
+
   const say = (...lines: string[]) => `const { Socket } = await import('node:net');
     const socket = new Socket({ fd: 3, readable: true, writable: true }); socket.on('error', () => {}); socket.resume();
     const write = (text) => new Promise((done) => socket.write(text, done)); ${lines.join('\n')}
@@ -125,17 +123,12 @@ describe('a bridge that was taken over', () => {
     ],
     ['sends bytes that are no text', say(`await write(Buffer.alloc(100000, 0xff)); await write('\\n')`)],
   ])('that %s ends its sandbox; the server’s memory stays as it was', async (_, bridge) => {
-    const lab = await SandboxLab.start({ bridge })
-    try {
-      const before = process.memoryUsage().rss
-      const error = await lab.startSandbox().catch((reason: unknown) => reason)
-      expect(error).toMatchObject({
-        code: 'sandbox_start_failed',
-        message: expect.stringContaining('broke the protocol'),
-      })
-      expect(process.memoryUsage().rss - before).toBeLessThan(200 * 1024 * 1024)
-    } finally {
-      await lab.dispose()
-    }
+    const before = await lab.residentBytes()
+    const error = await lab.startSandbox({ bridge }).catch((reason: unknown) => reason)
+    expect(error).toMatchObject({
+      code: 'sandbox_start_failed',
+      message: expect.stringContaining('broke the protocol'),
+    })
+    expect((await lab.residentBytes()) - before).toBeLessThan(200 * 1024 * 1024)
   })
 })

@@ -7,54 +7,61 @@ import { deployTestAgent } from '../../integration/support/conversation.ts'
 import { rawRequest } from '../../integration/support/raw-http.ts'
 import { startTestServer, type TestServer } from '../../integration/support/test-server.ts'
 import { perl } from '../support/host-victim.ts'
+import { SERVER_KINDS } from '../support/server-kinds.ts'
 
-// Links planted from inside a real sandbox while the file API is asked over HTTP. The server runs as root: whatever it
-// could be led to, it could read and overwrite.
+// Links planted from inside a real sandbox while the file API is asked over HTTP. Everybody may read and overwrite what
+// lies outside: whatever a server could be led to, it could do, also one that is not root.
 
 const SECRET = 'the secret of the host'
-let server: TestServer
-let id: string
 let outside: string
 
 beforeAll(async () => {
   outside = await mkdtemp(join(tmpdir(), 'ash-outside-'))
   await chmod(outside, 0o777)
   await mkdir(join(outside, 'sub'))
-  for (const name of ['file.txt', 'sub/file.txt']) await writeFile(join(outside, name), SECRET)
-  server = await startTestServer()
-  await deployTestAgent(server.client)
-  id = (await server.client.sessions.create({ agent: 'zebra' })).id
+  await chmod(join(outside, 'sub'), 0o777)
+  for (const name of ['file.txt', 'sub/file.txt']) {
+    await writeFile(join(outside, name), SECRET)
+    await chmod(join(outside, name), 0o666)
+  }
 })
-afterAll(async () => {
-  await server?.close()
-  await rm(outside, { recursive: true, force: true })
-})
+afterAll(() => rm(outside, { recursive: true, force: true }))
 
-const exec = (command: string) => server.client.sessions.exec(id, { command })
-/** A file that shrinks while it is sent can only be broken off, which counts as no reply. */
-const call = (method: string, path: string, body?: string) =>
-  rawRequest(server.url, {
-    method,
-    path: `/api/sessions/${id}/files${path}`,
-    headers: {
-      authorization: `Bearer ${server.apiKey}`,
-      ...(body !== undefined && { 'content-type': 'application/octet-stream' }),
-    },
-    ...(body !== undefined && { body }),
-  }).catch(() => ({ status: 0, text: '' }))
 const outsideIsIntact = async () => {
   expect((await readdir(outside, { recursive: true })).sort()).toEqual(['file.txt', 'sub', 'sub/file.txt'])
   for (const name of ['file.txt', 'sub/file.txt'])
     expect(await readFile(join(outside, name), 'utf8')).toBe(SECRET)
 }
 
-/** Swaps a folder of the workspace with something else as fast as it can, for three seconds. */
+/** Swaps a folder of the workspace with something else as fast as it can, for two seconds. */
 const swapping = (how: string) =>
   perl(`mkdir 'folder'; open my $f, '>', 'folder/file.txt'; print $f 'inside'; close $f;
-  symlink '${outside}', 'link'; my $end = time + 3;
+  symlink '${outside}', 'link'; my $end = time + 2;
   while (time < $end) { ${how} }`)
 
-describe('through the file API', () => {
+describe.each(SERVER_KINDS)('through the file API of a server run by $name,', (kind) => {
+  let server: TestServer
+  let id: string
+  beforeAll(async () => {
+    const user = kind.user()
+    server = await startTestServer(user ? { user, env: { ASH_RUNTIME_DIR: '' } } : {})
+    await deployTestAgent(server.client)
+    id = (await server.client.sessions.create({ agent: 'zebra' })).id
+  })
+  afterAll(() => server?.close())
+
+  const exec = (command: string) => server.client.sessions.exec(id, { command })
+  /** A file that shrinks while it is sent can only be broken off, which counts as no reply. */
+  const call = (method: string, path: string, body?: string) =>
+    rawRequest(server.url, {
+      method,
+      path: `/api/sessions/${id}/files${path}`,
+      headers: {
+        authorization: `Bearer ${server.apiKey}`,
+        ...(body !== undefined && { 'content-type': 'application/octet-stream' }),
+      },
+      ...(body !== undefined && { body }),
+    }).catch(() => ({ status: 0, text: '' }))
   test.each([
     [
       'a folder that turns into a link',

@@ -3,7 +3,8 @@ import http from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { networkInterfaces } from 'node:os'
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
-import { type LabSandbox, SandboxLab } from '../support/sandbox-lab.ts'
+import { type HostedSandbox, LabHost } from '../support/lab-host.ts'
+import { SERVER_KINDS, type ServerKind } from '../support/server-kinds.ts'
 
 // Two web servers on this host: one that the policy names and one that it does not. Every attempt is judged by what
 // reached the second, and by what the first was asked.
@@ -34,7 +35,6 @@ async function startSite(
 
 let named: Site
 let secret: Site
-let lab: SandboxLab
 const KEY = 'sk-the-real-key-of-the-host'
 
 beforeAll(async () => {
@@ -47,10 +47,8 @@ beforeAll(async () => {
         .writeHead(200, { 'x-api-key': KEY, 'x-reflected': JSON.stringify(request.headers) })
         .end('named')
   })
-  lab = await SandboxLab.start({ upstream: { baseUrl: `http://127.0.0.1:${named.port}`, apiKey: KEY } })
 })
-afterAll(async () => {
-  await lab?.dispose()
+afterAll(() => {
   named?.close()
   secret?.close()
 })
@@ -58,10 +56,13 @@ beforeEach(() => {
   named.requests.length = 0
 })
 
+const startLab = (kind: ServerKind) =>
+  LabHost.start(kind, { upstream: { baseUrl: `http://127.0.0.1:${named.port}`, apiKey: KEY } })
+
 /** Bytes as they are, to one of the two sockets that lead out. */
 const raw = (socket: 'egress' | 'model', bytes: string) =>
   `node -e 'const s = require("node:net").connect("/run/ash/${socket}.sock"); s.on("error", () => {}); s.pipe(process.stdout);
-    s.write(${JSON.stringify(bytes).replaceAll("'", '\\u0027')}); setTimeout(() => s.destroy(), 500)'`
+    s.write(${JSON.stringify(bytes).replaceAll("'", '\\u0027')}); setTimeout(() => s.destroy(), 300)'`
 const CURL = 'env no_proxy= NO_PROXY= curl -sS -m 4'
 const own = Object.values(networkInterfaces())
   .flat()
@@ -120,15 +121,16 @@ const SMUGGLING: [name: string, headers: string, body: string][] = [
   ['a folded header', `X: y\r\n Transfer-Encoding: chunked\r\nContent-Length: 0\r\n`, SMUGGLED],
 ]
 
-describe('past the network policy', () => {
-  let sandbox: LabSandbox
-  let open: LabSandbox
-  const denied: string[] = []
+describe.each(SERVER_KINDS)('past the network policy of a server run by $name', (kind) => {
+  let lab: LabHost
+  let sandbox: HostedSandbox
+  let open: HostedSandbox
   beforeAll(async () => {
-    const onDenied = ({ host, port }: { host: string; port: number }) => denied.push(`${host}:${port}`)
-    sandbox = await lab.startSandbox({ network: [`127.0.0.1:${named.port}`], onDenied })
-    open = await lab.startSandbox({ network: 'open', onDenied })
+    lab = await startLab(kind)
+    sandbox = await lab.startSandbox({ network: [`127.0.0.1:${named.port}`] })
+    open = await lab.startSandbox({ network: 'open' })
   })
+  afterAll(() => lab?.dispose())
 
   test('the way that is allowed works', async () => {
     expect((await sandbox.exec(`${CURL} http://127.0.0.1:${named.port}/`)).stdout).toBe('named')
@@ -158,8 +160,9 @@ describe('past the network policy', () => {
   )
 
   test('each refusal was told, under the one spelling of its host', async () => {
+    const denied = async () => [...(await sandbox.heard()).denied, ...(await open.heard()).denied]
     await expect
-      .poll(() => denied)
+      .poll(denied, { timeout: 10_000 })
       .toEqual(expect.arrayContaining(['169.254.169.254:80', `127.0.0.1:${secret.port}`]))
   })
 
@@ -178,15 +181,18 @@ describe('past the network policy', () => {
   })
 })
 
-describe('after the key of the model API', () => {
-  let sandbox: LabSandbox
-  let other: LabSandbox
+describe.each(SERVER_KINDS)('after the key of the model API of a server run by $name', (kind) => {
+  let lab: LabHost
+  let sandbox: HostedSandbox
+  let other: HostedSandbox
   let otherToken: string
   beforeAll(async () => {
+    lab = await startLab(kind)
     sandbox = await lab.startSandbox()
     other = await lab.startSandbox()
     otherToken = (await other.exec('echo $ANTHROPIC_API_KEY')).stdout.trim()
   })
+  afterAll(() => lab?.dispose())
   const body = JSON.stringify({
     model: 'claude-haiku-4-5',
     max_tokens: 10,
@@ -238,7 +244,7 @@ describe('after the key of the model API', () => {
   })
 
   test('the sockets of another sandbox cannot be reached by any path', async () => {
-    const { root, run } = other.request.dirs
+    const { root, run } = other.dirs
     const places = ['model', 'egress'].flatMap((name) => [
       `${run}/${name}.sock`,
       `/proc/*/root${run}/${name}.sock`,

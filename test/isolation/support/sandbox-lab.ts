@@ -12,6 +12,7 @@ import {
   parsePolicy,
   type ResourceLimits,
   type Runtime,
+  type RuntimeSource,
   type Sandbox,
   SandboxManager,
   type SandboxProcess,
@@ -26,17 +27,20 @@ import { workspaceRuntime } from './runtime-source.ts'
 
 export interface LabOptions {
   upstream?: ModelUpstream
-  /** Takes the bridge's place: what the server would face, had the bridge been taken over. */
-  bridge?: string
   pulse?: { pingIntervalMs: number; pongTimeoutMs: number }
+  /** Where programs are taken from; by default the workspace. */
+  source?: RuntimeSource
 }
 
 export interface LabRequest {
+  /** Takes the bridge's place: what the server would face, had the bridge been taken over. */
+  bridge?: string
   limits?: Partial<ResourceLimits>
   network?: 'none' | 'open' | string[]
   /** Of the session. */
   env?: Record<string, string>
   onDenied?: SandboxRequest['onDenied']
+  onLimit?: SandboxRequest['onLimit']
 }
 
 /** A sandbox with its host side in this very process, so that a test can look at both. */
@@ -52,15 +56,14 @@ export interface LabSandbox extends Sandbox {
 export class SandboxLab {
   readonly dir: string
   readonly limits: LimitBackend
-  readonly #runtime: Runtime
-  readonly #options: LabOptions
+  readonly #options: LabOptions & { source: RuntimeSource }
+  #runtime: Runtime | undefined
   readonly #live = new Set<Sandbox>()
   #count = 0
 
-  private constructor(dir: string, limits: LimitBackend, runtime: Runtime, options: LabOptions) {
+  private constructor(dir: string, limits: LimitBackend, options: LabOptions & { source: RuntimeSource }) {
     this.dir = dir
     this.limits = limits
-    this.#runtime = runtime
     this.#options = options
   }
 
@@ -69,15 +72,16 @@ export class SandboxLab {
     await chmod(dir, 0o711)
     await mkdir(join(dir, 'agent'), { mode: 0o755 })
     await writeFile(join(dir, 'agent', 'CLAUDE.md'), 'You are a test.\n')
-    const source = workspaceRuntime()
-    const bridge = options.bridge === undefined ? source.bridge : join(dir, 'bridge.mjs')
-    if (options.bridge !== undefined) await writeFile(bridge, options.bridge)
-    const runtime = await stageRuntime(join(dir, 'runtime'), { ...source, bridge })
-    return new SandboxLab(dir, await chooseLimits(`ash-lab-${process.pid}`, true), runtime, options)
+    const source = options.source ?? workspaceRuntime()
+    const limits = await chooseLimits(`ash-lab-${process.pid}`, process.getuid?.() === 0)
+    const lab = new SandboxLab(dir, limits, { ...options, source })
+    lab.#runtime = await lab.#stage(source.bridge)
+    return lab
   }
 
   /** The process of the sandbox comes with the rejection, where it starts and then fails. */
-  async startSandbox({ limits, network, env, onDenied }: LabRequest = {}): Promise<LabSandbox> {
+  async startSandbox(wanted: LabRequest = {}): Promise<LabSandbox> {
+    const { bridge, limits, network, env, onDenied, onLimit } = wanted
     const sandboxId = `lab-${process.pid}-${this.#count++}`
     const request: SandboxRequest = {
       sandboxId,
@@ -89,12 +93,21 @@ export class SandboxLab {
       budget: new Budget(loadPrices()),
       setup: { sessionId: sandboxId, env: env ?? {} },
       ...(onDenied && { onDenied }),
+      ...(onLimit && { onLimit }),
     }
-    return this.resume(request)
+    if (bridge === undefined) return this.resume(request)
+    const file = join(this.dir, `${sandboxId}.mjs`)
+    await writeFile(file, bridge)
+    return this.resume(request, await this.#stage(file))
+  }
+
+  #stage(bridge: string): Promise<Runtime> {
+    return stageRuntime(join(this.dir, 'runtime'), { ...this.#options.source, bridge })
   }
 
   /** Starts a sandbox on the folders of one that was stopped. */
-  async resume(request: SandboxRequest): Promise<LabSandbox> {
+  async resume(request: SandboxRequest, runtime = this.#runtime): Promise<LabSandbox> {
+    if (!runtime) throw new Error('no runtime')
     let started: SandboxProcess | undefined
     const provider = createProvider('bwrap', this.limits)
     const manager = new SandboxManager({
@@ -105,7 +118,7 @@ export class SandboxLab {
           return started
         },
       },
-      runtime: this.#runtime,
+      runtime,
       upstream: this.#options.upstream ?? { baseUrl: 'http://127.0.0.1:9', apiKey: 'sk-the-real-key' },
       modelIdleTimeoutMs: 10_000,
       env: {},

@@ -1,12 +1,15 @@
 import type { Owner } from '@ash-ai/sandbox'
+import { canDelegateGroups } from './delegated-groups.ts'
 import { nextOwner } from './provider-fixture.ts'
 
-interface ServerKind {
+export interface ServerKind {
   name: string
   /** Who the server runs as; undefined is whoever runs this test. */
   user: () => Owner | undefined
   /** Who a sandbox runs as on the host. */
   owner: () => Owner | undefined
+  /** Whether it may make control groups though it is not root, as under systemd with `Delegate=yes`. */
+  hasDelegatedGroups?: true
 }
 
 export const isRoot = process.getuid?.() === 0
@@ -16,7 +19,19 @@ const ROOT: ServerKind = {
   user: () => undefined,
   owner: nextOwner,
 }
-const UNPRIVILEGED: ServerKind = { name: 'an unprivileged user', user: nextOwner, owner: () => undefined }
+export const UNPRIVILEGED: ServerKind = {
+  name: 'an unprivileged user',
+  user: nextOwner,
+  owner: () => undefined,
+}
+const DELEGATED: ServerKind = {
+  ...UNPRIVILEGED,
+  name: 'an unprivileged user who was given control groups',
+  hasDelegatedGroups: true,
+}
 
 /** Every way a server can be run here. */
 export const SERVER_KINDS = isRoot ? [ROOT, UNPRIVILEGED] : [UNPRIVILEGED]
+
+/** Those that hold sandboxes by control groups. */
+export const KINDS_WITH_GROUPS = [...(isRoot ? [ROOT] : []), ...(canDelegateGroups ? [DELEGATED] : [])]

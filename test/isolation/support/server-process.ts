@@ -15,8 +15,9 @@ import {
   sessionDirs,
   stageRuntime,
 } from '@ash-ai/sandbox'
+import { obeyOrders } from './orders.ts'
 
-export interface ServerSetup {
+interface ServerSetup {
   dataDir: string
   agentDir: string
   source: RuntimeSource
@@ -38,12 +39,7 @@ let setup: ServerSetup
 let runtime: Runtime
 let lastPid = 0
 
-process.on('message', ({ id, order }: { id: number; order: ServerOrder }) => {
-  obey(order).then(
-    (data) => process.send?.({ id, data }),
-    (error: unknown) => process.send?.({ id, error: String(error) }),
-  )
-})
+obeyOrders(obey)
 
 async function obey(order: ServerOrder): Promise<unknown> {
   switch (order.op) {

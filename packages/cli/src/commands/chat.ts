@@ -2,7 +2,7 @@ import type { Command } from 'commander'
 import { addCommand, type Context, type Run } from '../context.ts'
 import { CliError, EXIT, Interrupted, toFailure } from '../failure.ts'
 import { bold, cyan, dim } from '../output.ts'
-import { readPrompts } from '../prompts.ts'
+import { Lines } from '../prompts.ts'
 import { readMessage, runTurn } from '../run-turn.ts'
 
 interface ChatOptions {
@@ -21,7 +21,10 @@ export function addChat(program: Command, run: Run): void {
     .option('--session <id>', 'continue this session and leave it open')
     .option('--keep', 'do not end the session afterwards')
     .option('--model <model>', 'the model to use')
-    .addHelpText('after', '\nCtrl-C stops the agent; in a conversation you can then go on.')
+    .addHelpText(
+      'after',
+      '\nCtrl-C stops the agent; in a conversation you can then go on.\nWhat the agent asks (permissions.ask of its configuration) is asked here, in a terminal.',
+    )
     .action(run(chat))
 }
 
@@ -37,10 +40,18 @@ async function chat(
     includePartialMessages: true,
     ...(options.model !== undefined && { model: options.model }),
   }
+  let lines: Lines | undefined
+  const openLines = () => {
+    lines ??= new Lines(context)
+    return lines
+  }
+  const send: Send = (text) =>
+    runTurn(context, sessionId, text, turnOptions, Lines.canAsk() ? openLines : undefined)
   try {
-    if (content === undefined) await converse(context, sessionId, turnOptions)
-    else await runTurn(context, sessionId, content, turnOptions)
+    if (content === undefined) await converse(context, openLines(), send)
+    else await send(content)
   } finally {
+    lines?.close()
     await closeSession(context, agent, sessionId, options)
   }
 }
@@ -67,12 +78,12 @@ async function openSession(context: Context, agent: string, options: ChatOptions
   return session.id
 }
 
-type TurnOptions = Parameters<typeof runTurn>[3]
+type Send = (content: string) => Promise<void>
 
-async function converse(context: Context, sessionId: string, options: TurnOptions): Promise<void> {
-  for await (const line of readPrompts(context)) {
+async function converse(context: Context, lines: Lines, send: Send): Promise<void> {
+  for await (const line of lines.prompts()) {
     try {
-      await runTurn(context, sessionId, line, options)
+      await send(line)
     } catch (error) {
       if (error instanceof Interrupted) continue
       const failure = toFailure(error, context.config.url)

@@ -5,8 +5,10 @@ import { collect, type EnvOptions, readEnvOptions } from '../env-options.ts'
 import { bold, cyan, dim, green } from '../output.ts'
 import { readMessage, runTurn } from '../run-turn.ts'
 import { addPaging, type PagingOptions, showMore } from './paging.ts'
+import { addEvents } from './session-events.ts'
 import { addExec } from './session-exec.ts'
 import { addFiles } from './session-files.ts'
+import { addPermissions } from './session-permissions.ts'
 
 export function addSession(program: Command, run: Run): void {
   const session = addCommand(program, 'session', 'Work with sessions, step by step.', [
@@ -27,7 +29,11 @@ export function addSession(program: Command, run: Run): void {
     'ash session send $id "What is in this folder?"',
     'git diff | ash session send $id -',
     'ash session send $id "Hello" --json',
-  ]).action(run(send))
+    'ash session send $id "And then the tests" --queue --async',
+  ])
+    .option('--queue', 'wait for the turn under way instead of being refused')
+    .option('--async', 'return as soon as the message is stored; prints the id of its turn')
+    .action(run(send))
   addPaging(
     addCommand(session, 'list', 'List the sessions.', [
       'ash session list',
@@ -41,8 +47,10 @@ export function addSession(program: Command, run: Run): void {
     'ash session get $id --json',
   ]).action(run(get))
   addChanges(session, run)
+  addEvents(session, run)
   addExec(session, run)
   addFiles(session, run)
+  addPermissions(session, run)
 }
 
 function addChanges(session: Command, run: Run): void {
@@ -78,8 +86,19 @@ async function create(context: Context, agent: string, options: CreateOptions): 
   if (!output.isJson) output.note('Next: ', cyan(`ash session send ${session.id} "Hello"`))
 }
 
-async function send(context: Context, id: string, message: string): Promise<void> {
-  await runTurn(context, id, await readMessage(message))
+interface SendFlags {
+  queue?: true
+  async?: true
+}
+
+async function send(context: Context, id: string, message: string, flags: SendFlags): Promise<void> {
+  const content = await readMessage(message)
+  const { client, output, signal } = context
+  const options = flags.queue ? { queue: true } : {}
+  if (!flags.async) return runTurn(context, id, content, options)
+  const accepted = await client.sessions.sendAsync(id, content, { ...options, signal })
+  output.result(accepted, [accepted.turnId])
+  if (!output.isJson) output.note('Next: ', cyan(`ash session events ${id} --turn ${accepted.turnId}`))
 }
 
 type ListOptions = PagingOptions & { agent?: string; status?: SessionStatus }
@@ -121,8 +140,9 @@ async function change({ client, output, signal }: Context, id: string, what: Cha
 }
 
 async function interrupt({ client, output, signal }: Context, id: string): Promise<void> {
-  await client.sessions.interrupt(id, { signal })
-  output.result({ ok: true }, [green('✓'), ' Interrupted'])
+  const reply = await client.sessions.interrupt(id, { signal })
+  const waiting = reply.cancelled.length > 0 ? `; ${reply.cancelled.length} waiting cancelled` : ''
+  output.result(reply, [green('✓'), ` Interrupted${waiting}`])
 }
 
 const STATUSES: SessionStatus[] = ['starting', 'active', 'paused', 'error', 'ended']

@@ -1,3 +1,4 @@
+import { constants } from 'node:fs'
 import { mkdir, readdir, readFile, rmdir, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -22,8 +23,14 @@ export async function readPids(folder: string): Promise<number[]> {
   return text.split('\n').filter(Boolean).map(Number)
 }
 
+/** A file that the kernel does not offer is ENOENT; were it to be created, that would be told as EACCES. */
 export async function writeControl(folder: string, file: string, value: string | number): Promise<void> {
-  await writeFile(join(folder, file), String(value))
+  await writeFile(join(folder, file), String(value), { flag: constants.O_WRONLY })
+}
+
+/** For what a kernel may lack or does not support, and for a group that is gone already. */
+export function ignoreMissing(error: NodeJS.ErrnoException): void {
+  if (error.code !== 'ENOENT' && error.code !== 'ENODEV' && error.code !== 'EOPNOTSUPP') throw error
 }
 
 export async function makeGroup(folder: string): Promise<void> {

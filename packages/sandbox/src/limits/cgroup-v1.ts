@@ -1,6 +1,7 @@
 import { access, constants } from 'node:fs/promises'
 import { join } from 'node:path'
 import {
+  ignoreMissing,
   killPids,
   listGroups,
   makeGroup,
@@ -103,8 +104,4 @@ async function isWritable(folder: string): Promise<boolean> {
     () => true,
     () => false,
   )
-}
-
-function ignoreMissing(error: NodeJS.ErrnoException): void {
-  if (error.code !== 'ENOENT' && error.code !== 'EACCES' && error.code !== 'EOPNOTSUPP') throw error
 }

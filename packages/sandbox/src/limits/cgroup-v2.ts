@@ -1,6 +1,8 @@
 import { readFile } from 'node:fs/promises'
-import { join } from 'node:path'
+import { basename, dirname, join } from 'node:path'
 import {
+  ignoreMissing,
+  killPids,
   listGroups,
   makeGroup,
   readField,
@@ -14,17 +16,23 @@ import { ALL_ENFORCED, type ResourceLimits } from './resource-limits.ts'
 
 const PERIOD_US = 100_000
 const CONTROLLERS = ['memory', 'pids', 'cpu'] as const
+/** The leaf into which servers move, with whatever was in their group. */
+const SERVERS = 'ash-servers'
+const MOVE_TRIES = 100
 
 /**
  * Control groups of version 2. A group with processes cannot give controllers to children, so the server moves
  * itself into a leaf first. Undefined where the controllers are not this server's to give.
  */
-export async function openCgroupV2(own: string, prefix: string): Promise<LimitBackend | undefined> {
+export async function openCgroupV2(current: string, prefix: string): Promise<LimitBackend | undefined> {
+  // The shell that started a server was moved with it, so the next server begins in the leaf; what an earlier one
+  // left behind is beside it.
+  const own = basename(current) === SERVERS ? dirname(current) : current
   const parent = join(own, prefix)
   try {
     const available = (await readFile(join(own, 'cgroup.controllers'), 'utf8')).trim().split(' ')
     if (!CONTROLLERS.every((controller) => available.includes(controller))) return undefined
-    await moveSelfToLeaf(own, `${prefix}-server`)
+    await moveToLeaf(own)
     await enableControllers(own)
     await makeGroup(parent)
     await enableControllers(parent)
@@ -47,14 +55,25 @@ export async function openCgroupV2(own: string, prefix: string): Promise<LimitBa
 }
 
 /** The root group has no such rule, and nothing there may be moved. */
-async function moveSelfToLeaf(own: string, leaf: string): Promise<void> {
+async function moveToLeaf(own: string): Promise<void> {
   const isRoot = await readFile(join(own, 'cgroup.type'), 'utf8').then(
     () => false,
     () => true,
   )
   if (isRoot) return
-  await makeGroup(join(own, leaf))
-  for (const pid of await readPids(own)) await writeControl(join(own, leaf), 'cgroup.procs', pid)
+  const leaf = join(own, SERVERS)
+  await makeGroup(leaf)
+  // Again until none is left: one may end before it is moved, or fork meanwhile.
+  for (let tries = 0; tries < MOVE_TRIES; tries++) {
+    const pids = await readPids(own)
+    if (pids.length === 0) return
+    for (const pid of pids) await writeControl(leaf, 'cgroup.procs', pid).catch(ignoreEnded)
+  }
+  throw new Error(`processes stay in ${own}`)
+}
+
+function ignoreEnded(error: NodeJS.ErrnoException): void {
+  if (error.code !== 'ESRCH') throw error
 }
 
 async function enableControllers(folder: string): Promise<void> {
@@ -64,7 +83,7 @@ async function enableControllers(folder: string): Promise<void> {
 async function createGroup(folder: string, limits: ResourceLimits): Promise<LimitGroup> {
   await makeGroup(folder)
   await writeControl(folder, 'memory.max', limits.memoryMb * 1024 * 1024)
-  await writeControl(folder, 'memory.swap.max', 0).catch(() => {}) // Absent in kernels without swap.
+  await writeControl(folder, 'memory.swap.max', 0).catch(ignoreMissing) // Absent in kernels without swap.
   await writeControl(folder, 'pids.max', limits.processes)
   await writeControl(folder, 'cpu.max', `${Math.round(limits.cpus * PERIOD_US)} ${PERIOD_US}`)
   return groupOf(folder)
@@ -74,7 +93,10 @@ function groupOf(folder: string): LimitGroup {
   return {
     add: (pid) => writeControl(folder, 'cgroup.procs', pid),
     setFrozen: (isFrozen) => writeControl(folder, 'cgroup.freeze', isFrozen ? 1 : 0),
-    kill: () => writeControl(folder, 'cgroup.kill', 1),
+    async kill() {
+      await writeControl(folder, 'cgroup.kill', 1).catch(ignoreMissing)
+      await killPids(folder) // Kernels before 5.14 lack the file.
+    },
     remove: () => removeGroup(folder),
     async usage() {
       return {

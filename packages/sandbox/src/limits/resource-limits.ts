@@ -10,6 +10,8 @@ export interface ResourceLimits {
   fileSizeMb: number
   /** Workspace and home together. */
   diskMb: number
+  /** What the bridge may send; more comes slower. */
+  outputMbPerSecond: number
 }
 
 /** Enough for an agent with its tools. Threads count as processes, and `claude` and the bridge have many. */
@@ -20,14 +22,15 @@ export const DEFAULT_LIMITS: ResourceLimits = {
   openFiles: 4096,
   fileSizeMb: 1024,
   diskMb: 2048,
+  outputMbPerSecond: 32,
 }
 
 /** How well a limit holds here: the kernel refuses, it is watched and acted upon, or nothing does. */
 type Enforcement = 'hard' | 'polled' | 'none'
 export type EnforcementReport = Record<keyof ResourceLimits, Enforcement>
 
-/** The disk is held by a back end of its own. */
-export type ProcessEnforcement = Omit<EnforcementReport, 'diskMb'>
+/** The disk is held by a back end of its own, output by the server's end of the bridge. */
+export type ProcessEnforcement = Omit<EnforcementReport, 'diskMb' | 'outputMbPerSecond'>
 
 /** What control groups and rlimits together give. */
 export const ALL_ENFORCED: ProcessEnforcement = {

@@ -1,9 +1,10 @@
+import { release } from 'node:os'
 import type { LimitBackend, LimitGroup } from './limit-backend.ts'
 import type { ResourceLimits } from './resource-limits.ts'
 
 /**
  * Without control groups: limits of single processes only. Memory and CPU of the whole tree are not limited;
- * the number of processes is, where each sandbox has a host user of its own.
+ * the number of processes is, where each sandbox has a host user of its own or the kernel counts for each.
  */
 export function createRlimitBackend(hasOwnUsers: boolean): LimitBackend {
   return {
@@ -11,7 +12,7 @@ export function createRlimitBackend(hasOwnUsers: boolean): LimitBackend {
     enforcement: {
       memoryMb: 'none',
       cpus: 'none',
-      processes: hasOwnUsers ? 'hard' : 'none',
+      processes: hasOwnUsers || countsByNamespace() ? 'hard' : 'none',
       openFiles: 'hard',
       fileSizeMb: 'hard',
     },
@@ -45,4 +46,10 @@ export function prlimitArgs(limits: ResourceLimits, countsProcesses: boolean): s
     `--fsize=${limits.fileSizeMb * 1024 * 1024}`,
     ...(countsProcesses ? [`--nproc=${limits.processes}`] : []),
   ]
+}
+
+/** From 5.14 on the kernel counts the processes of a user namespace apart from those of the same user outside. */
+export function countsByNamespace(kernel = release()): boolean {
+  const [major = 0, minor = 0] = kernel.split('.').map((part) => Number.parseInt(part, 10))
+  return major > 5 || (major === 5 && minor >= 14)
 }

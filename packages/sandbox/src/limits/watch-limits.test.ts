@@ -5,6 +5,7 @@ import { type LimitHit, LimitWatch } from './watch-limits.ts'
 
 const usage = { memoryBytes: 0, peakMemoryBytes: 0, cpuMs: 0, processes: 0, oomKills: 0, processesRefused: 0 }
 let diskState: DiskState = 'ok'
+let outputExcesses = 0
 let hits: LimitHit[] = []
 let watch: LimitWatch
 beforeEach(() => {
@@ -12,7 +13,12 @@ beforeEach(() => {
   hits = []
   Object.assign(usage, { oomKills: 0, processesRefused: 0 })
   diskState = 'ok'
-  const counters = { usage: async () => ({ ...usage }), diskState: async () => diskState }
+  outputExcesses = 0
+  const counters = {
+    usage: async () => ({ ...usage }),
+    diskState: async () => diskState,
+    outputExcesses: () => outputExcesses,
+  }
   watch = new LimitWatch(counters, DEFAULT_LIMITS, (hit) => hits.push(hit))
 })
 afterEach(() => {
@@ -53,4 +59,11 @@ test('a disk is told to be full once, and again when it was emptied and filled',
   diskState = 'full'
   await vi.advanceTimersByTimeAsync(2_000)
   expect(hits).toHaveLength(2)
+})
+
+test('output that was slowed down is told with the rate', async () => {
+  outputExcesses = 1
+  await vi.advanceTimersByTimeAsync(60_000)
+  const limit = DEFAULT_LIMITS.outputMbPerSecond
+  expect(hits).toEqual([{ code: 'output_limit', resource: 'outputMbPerSecond', limit, count: 1 }])
 })

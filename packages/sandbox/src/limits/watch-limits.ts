@@ -10,7 +10,7 @@ const JUST_NOW_MS = 5_000
 
 /** A limit that was met. */
 export interface LimitHit {
-  code: 'oom_killed' | 'process_limit' | 'disk_full'
+  code: 'oom_killed' | 'process_limit' | 'disk_full' | 'output_limit'
   resource: keyof ResourceLimits
   limit: number
   /** How often since the last report. */
@@ -18,14 +18,19 @@ export interface LimitHit {
 }
 
 /** Where the watch reads what was used. */
-type Counters = Pick<SandboxProcess, 'usage'> & { diskState(): Promise<DiskState> }
+type Counters = Pick<SandboxProcess, 'usage'> & {
+  diskState(): Promise<DiskState>
+  /** How often the sandbox sent more than its rate. */
+  outputExcesses(): number
+}
 
-/** Reports what the kernel counted: a process killed for memory, a fork refused, a disk that has no room left. */
+/** Reports a process killed for memory, a fork refused, a disk that has no room left, output that was slowed down. */
 export class LimitWatch {
   readonly #counters: Counters
   readonly #memory: Counter
   readonly #processes: Counter
   readonly #disk: Counter
+  readonly #output: Counter
   /** How often the disk became full, and whether it was when last looked at. */
   #fills = 0
   #isFull = false
@@ -39,6 +44,10 @@ export class LimitWatch {
       report,
     )
     this.#disk = new Counter({ code: 'disk_full', resource: 'diskMb', limit: limits.diskMb }, report)
+    this.#output = new Counter(
+      { code: 'output_limit', resource: 'outputMbPerSecond', limit: limits.outputMbPerSecond },
+      report,
+    )
     this.#timer = setInterval(() => void this.#poll(), POLL_MS).unref()
   }
 
@@ -53,6 +62,7 @@ export class LimitWatch {
   }
 
   async #poll(): Promise<void> {
+    this.#output.update(this.#counters.outputExcesses())
     const { oomKills, processesRefused } = await this.#counters.usage()
     this.#memory.update(oomKills)
     this.#processes.update(processesRefused)

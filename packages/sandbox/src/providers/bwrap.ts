@@ -5,7 +5,7 @@ import { promisify } from 'node:util'
 import { AshError } from '@ash-ai/shared'
 import type { DiskBackend } from '../limits/disk/disk-backend.ts'
 import type { LimitBackend, LimitGroup } from '../limits/limit-backend.ts'
-import { prlimitArgs } from '../limits/rlimit.ts'
+import { countsByNamespace, prlimitArgs } from '../limits/rlimit.ts'
 import type { SandboxProcess, SandboxProvider, SandboxSpec } from '../provider.ts'
 import { sandboxEnv } from '../sandbox-env.ts'
 import { ARCHITECTURES, compileFilter } from '../seccomp/compile.ts'
@@ -34,7 +34,10 @@ export function createBwrapProvider(
   return {
     name: 'bwrap',
     isolation: 'bwrap',
-    limits: { backend: backend.name, enforcement: { ...backend.enforcement, diskMb } },
+    limits: {
+      backend: backend.name,
+      enforcement: { ...backend.enforcement, diskMb, outputMbPerSecond: 'hard' },
+    },
     check: () => checkBwrap(bwrap),
     async start(spec) {
       host ??= describeHost()
@@ -62,7 +65,20 @@ async function startBwrap(
   // An empty environment and arguments by descriptor: PID 1 inside is bwrap itself, and its /proc entries are
   // readable there.
   const rlimits = prlimitArgs(spec.limits, backend.name === 'rlimit' && spec.owner !== undefined)
-  const command = [bwrap, '--args', String(ARGS_FD), '--', SANDBOX_PATHS.node, SANDBOX_PATHS.bridge]
+  // Set inside, the limit counts this sandbox alone; outside it would count every process of the server's user.
+  const inside =
+    backend.name === 'rlimit' && spec.owner === undefined && countsByNamespace()
+      ? [PRLIMIT, `--nproc=${spec.limits.processes}`]
+      : []
+  const command = [
+    bwrap,
+    '--args',
+    String(ARGS_FD),
+    '--',
+    ...inside,
+    SANDBOX_PATHS.node,
+    SANDBOX_PATHS.bridge,
+  ]
   const child = spawn(PRLIMIT, [...rlimits, ...command], {
     env: {},
     cwd: '/',

@@ -17,7 +17,7 @@ export function createProcessProvider(diskMb: DiskBackend['enforcement']): Sandb
   return {
     name: 'process',
     isolation: 'none',
-    limits: { backend: 'none', enforcement: { ...NOTHING_ENFORCED, diskMb } },
+    limits: { backend: 'none', enforcement: { ...NOTHING_ENFORCED, diskMb, outputMbPerSecond: 'hard' } },
     async check() {},
     async start(spec) {
       const paths = {

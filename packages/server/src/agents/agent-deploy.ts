@@ -1,6 +1,6 @@
 import { readdir, readFile, rm } from 'node:fs/promises'
 import { join } from 'node:path'
-import { type Agent, AgentConfig, AshError } from '@ash-ai/shared'
+import { type Agent, AshError, DeployConfig } from '@ash-ai/shared'
 import { assertCredentials } from '../credentials/credential-queries.ts'
 import { TurnQueue } from '../db/turn-queue.ts'
 import { toDetails, validationError } from '../http/validation-error.ts'
@@ -15,6 +15,7 @@ import {
 } from './agent-folder.ts'
 import { type AgentStore, deleteAgent, getAgent, insertVersion, listContentHashes } from './agent-queries.ts'
 import type { AgentEnv } from './agent-rows.ts'
+import { cleanLayers, removeLayersOf } from './layer-store.ts'
 
 export interface DeployRequest {
   name: string
@@ -22,7 +23,7 @@ export interface DeployRequest {
   /** Becomes CLAUDE.md where the entries have none. */
   systemPrompt?: string
   /** Over the options in the folder's ash.json. */
-  config?: AgentConfig
+  config?: DeployConfig
   env?: AgentEnv
 }
 
@@ -59,12 +60,13 @@ export async function removeAgent(store: AgentStore, tenantId: string, name: str
   try {
     const { orphans } = await deleteAgent(store.db, tenantId, name)
     for (const hash of orphans) await discardFolder({ dir: agentVersionDir(store.dataDir, tenantId, hash) })
+    await removeLayersOf(store.dataDir, tenantId, name)
   } finally {
     endTurn()
   }
 }
 
-/** At start: removes what a crash left half done, and folders that no version names. */
+/** At start: removes what a crash left half done, and folders and layers that no version names. */
 export async function cleanAgentFolders({ db, dataDir }: Pick<AgentStore, 'db' | 'dataDir'>): Promise<void> {
   await rm(stagingRoot(dataDir), { recursive: true, force: true })
   const known = new Set((await listContentHashes(db)).map((row) => join(row.tenant_id, row.content_hash)))
@@ -73,6 +75,7 @@ export async function cleanAgentFolders({ db, dataDir }: Pick<AgentStore, 'db' |
       if (!known.has(join(tenant, hash))) await discardFolder({ dir: join(dataDir, 'agents', tenant, hash) })
     }
   }
+  await cleanLayers({ db, dataDir })
 }
 
 const INSTRUCTIONS = 'CLAUDE.md'
@@ -95,7 +98,7 @@ async function* withInstructions(
 
 const OPTIONS_FILE = 'ash.json'
 
-async function readOptions({ dir }: StagedFolder): Promise<AgentConfig> {
+async function readOptions({ dir }: StagedFolder): Promise<DeployConfig> {
   let text: string
   try {
     text = await readFile(join(dir, OPTIONS_FILE), 'utf8')
@@ -104,7 +107,7 @@ async function readOptions({ dir }: StagedFolder): Promise<AgentConfig> {
       return {}
     throw error
   }
-  const result = AgentConfig.safeParse(parseJson(text))
+  const result = DeployConfig.safeParse(parseJson(text))
   if (result.success) return result.data
   const details = toDetails(result.error, '').map(({ path, message }) => ({
     path: path === '' ? OPTIONS_FILE : `${OPTIONS_FILE}.${path}`,

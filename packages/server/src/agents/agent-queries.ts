@@ -1,4 +1,4 @@
-import { type Agent, type AgentConfig, type AgentVersion, AshError } from '@ash-ai/shared'
+import { type Agent, type AgentConfig, type AgentVersion, AshError, type Packages } from '@ash-ai/shared'
 import type { Transaction } from 'kysely'
 import type { Db } from '../db/open-db.ts'
 import type { SecretBox } from '../db/secret-box.ts'
@@ -7,6 +7,7 @@ import { agentVersionDir } from './agent-folder.ts'
 import {
   type AgentEnv,
   envAad,
+  fingerprintOf,
   isSame,
   type NewVersion,
   openEnv,
@@ -26,9 +27,12 @@ export interface AgentForSession {
   name: string
   version: number
   contentHash: string
+  /** Of this very version: it has one that no other ever had. */
+  fingerprint: string
   /** The files, read-only. */
   dir: string
   config: AgentConfig
+  packages: Packages
   env: AgentEnv
 }
 
@@ -41,12 +45,15 @@ export async function getAgentForSession(
 ): Promise<AgentForSession> {
   const row = await findVersion(db, tenantId, name, version)
   if (!row) throw notFound(name, version)
+  const { packages = {}, ...config } = toConfig(row.config)
   return {
     name,
     version: row.version,
     contentHash: row.content_hash,
+    fingerprint: fingerprintOf(row),
     dir: agentVersionDir(dataDir, tenantId, row.content_hash),
-    config: toConfig(row.config),
+    config,
+    packages,
     env: openEnv(secrets, row),
   }
 }
@@ -177,6 +184,14 @@ async function assertUnused(transaction: Transaction<Tables>, tenantId: string, 
       `Session ${session.id} still uses agent "${name}". End its sessions first.`,
     )
   }
+}
+
+/** Every version of every tenant: for removing layers that belong to none. */
+export async function listAllVersions(db: Db) {
+  return db
+    .selectFrom('agent_versions')
+    .select(['tenant_id', 'agent_name', 'version', 'content_hash', 'config', 'env_sealed'])
+    .execute()
 }
 
 /** Every content hash in use, of every tenant: for removing folders that no row names. */

@@ -1,7 +1,17 @@
+import { createHash } from 'node:crypto'
 import { isDeepStrictEqual } from 'node:util'
-import { type Agent, AgentConfig } from '@ash-ai/shared'
+import { type Agent, DeployConfig } from '@ash-ai/shared'
 import type { SecretBox } from '../db/secret-box.ts'
 import type { AgentVersionsTable } from '../db/tables.ts'
+
+/** Tells a version from every other, also from one of the same name and number that was deleted: seals are random. */
+export function fingerprintOf(
+  row: Pick<AgentVersionsTable, 'content_hash' | 'config' | 'env_sealed'>,
+): string {
+  return createHash('sha256')
+    .update(JSON.stringify([row.content_hash, row.config, row.env_sealed]))
+    .digest('hex')
+}
 
 export type AgentEnv = Record<string, string>
 
@@ -10,7 +20,7 @@ export interface NewVersion {
   contentHash: string
   files: number
   bytes: number
-  config: AgentConfig
+  config: DeployConfig
   env: AgentEnv
 }
 
@@ -36,7 +46,7 @@ export const isSame = (secrets: SecretBox, row: AgentVersionsTable, next: NewVer
   isDeepStrictEqual(toConfig(row.config), next.config) &&
   isDeepStrictEqual(openEnv(secrets, row), next.env)
 
-export const toConfig = (json: string): AgentConfig => AgentConfig.parse(JSON.parse(json))
+export const toConfig = (json: string): DeployConfig => DeployConfig.parse(JSON.parse(json))
 
 export const openEnv = (secrets: SecretBox, row: AgentVersionsTable): AgentEnv =>
   secrets.open(row.env_sealed, envAad(row.tenant_id, row.agent_name, row.version)) as AgentEnv

@@ -9,6 +9,7 @@ export interface Tables {
   agent_versions: AgentVersionsTable
   sessions: SessionsTable
   session_events: SessionEventsTable
+  turn_requests: TurnRequestsTable
   credentials: CredentialsTable
   api_keys: ApiKeysTable
 }
@@ -76,6 +77,25 @@ interface SessionEventsTable {
   type: string
   turn_id: string | null
   data: string
+  created_at: number
+  /** Length of all `data` of the session up to here; null in entries older than the column. */
+  total_chars: number | null
+}
+
+/** A message that waits for its turn, or whose sender named a key; other turns are only in the log. */
+export interface TurnRequestsTable {
+  tenant_id: string
+  session_id: string
+  turn_id: string
+  /** `cancelled` waits too: for its place in the log, where its end is told. */
+  status: 'queued' | 'cancelled' | 'begun'
+  /** Order in the queue. */
+  position: number
+  /** MessageSend as JSON while it waits. */
+  message: string | null
+  idempotency_key: string | null
+  /** Of the request that brought the key: another one may not use it. */
+  request_hash: string | null
   created_at: number
 }
 

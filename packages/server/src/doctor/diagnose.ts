@@ -10,7 +10,14 @@ import {
   type Verdict,
   warn,
 } from './finding.ts'
-import { checkBwrap, checkNamespaces, checkPrlimit, checkSeccomp, checkSystem } from './isolation-checks.ts'
+import {
+  checkBwrap,
+  checkCoreDumps,
+  checkNamespaces,
+  checkPrlimit,
+  checkSeccomp,
+  checkSystem,
+} from './isolation-checks.ts'
 import { judgeDisk, judgeLimits, probeLimits } from './limits-check.ts'
 import {
   checkDatabase,
@@ -35,6 +42,7 @@ const ISOLATION_CHECKS: Check[] = [
   { id: 'namespaces', title: 'User namespaces', run: checkNamespaces },
   { id: 'seccomp', title: 'System call filter', run: () => checkSeccomp() },
   { id: 'prlimit', title: 'prlimit', run: checkPrlimit },
+  { id: 'core-dumps', title: 'Core dumps', run: checkCoreDumps },
 ]
 
 const SERVER_CHECKS: Check[] = [

@@ -76,6 +76,25 @@ export async function checkSeccomp(architecture: string = process.arch): Promise
   )
 }
 
+export async function checkCoreDumps(): Promise<Verdict> {
+  return judgeCoreDumps((await readFile('/proc/sys/kernel/core_pattern', 'utf8')).trim())
+}
+
+/** Programs that take a dump and do nothing with it. */
+const HARMLESS_HANDLERS = ['/bin/false', '/bin/true', '/usr/bin/false', '/usr/bin/true']
+
+/** The kernel hands a dump to a program or socket whatever the limit on core files is: core(5). */
+export function judgeCoreDumps(pattern: string): Verdict {
+  const [handler = ''] = pattern.slice(1).trim().split(' ')
+  const isHandedOver = pattern.startsWith('|') || pattern.startsWith('@')
+  if (!isHandedOver) return ok('a crash inside leaves none: they would be files, which no sandbox may write')
+  if (HARMLESS_HANDLERS.includes(handler)) return ok(`go to ${handler}, which drops them`)
+  return warn(
+    `go to ${handler} on the host, with memory of the sandbox, whenever something inside crashes`,
+    `${sudo()}sysctl -w kernel.core_pattern=core, and the same in a file below /etc/sysctl.d`,
+  )
+}
+
 async function bwrapVersion(): Promise<string | undefined> {
   return run(BWRAP, ['--version'], { env: {}, timeout: RUN_TIMEOUT_MS }).then(
     ({ stdout }) => stdout.trim(),

@@ -24,7 +24,7 @@ export async function probeLimits(config: Pick<Config, 'provider' | 'limits'>): 
   const { v1, v2 } = await findCgroupMounts()
   const isPureV2 = v2 !== undefined && Object.keys(v1).length === 0
   const { name, enforcement } = isPureV2 ? await probeCgroupV2(v2) : await probeOthers(config.limits)
-  return { backend: name, enforcement: { ...enforcement, diskMb } }
+  return { backend: name, enforcement: { ...enforcement, diskMb, outputMbPerSecond: 'hard' } }
 }
 
 /** Tried in a folder of its own: in the data directory a server may be running. */
@@ -92,9 +92,8 @@ export function judgeDisk({ enforcement: { diskMb } }: LimitsReport): Verdict {
 const TOOL_DIRS = ['/usr/sbin', '/usr/bin', '/sbin', '/bin']
 
 export function judgeLimits({ backend, enforcement }: LimitsReport): Verdict {
-  const levels = Object.entries(enforcement).filter(([key]) => key !== 'diskMb')
-  const named = (level: string) =>
-    levels.filter(([, held]) => held === level).map(([key]) => LABELS[key] ?? key)
+  const levels = Object.entries(enforcement).filter(([key]) => key in LABELS)
+  const named = (level: string) => levels.filter(([, held]) => held === level).map(([key]) => LABELS[key])
   const parts = [
     ['held by the kernel', named('hard')],
     ['watched', named('polled')],
@@ -108,6 +107,7 @@ export function judgeLimits({ backend, enforcement }: LimitsReport): Verdict {
   return backend === 'rlimit' ? warn(detail, cgroupFix()) : warn(detail)
 }
 
+/** What process limits hold. The disk has a finding of its own, and output is held by the server wherever it runs. */
 const LABELS: Record<string, string> = {
   memoryMb: 'memory',
   cpus: 'CPU',

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import { summarise } from './diagnose.ts'
 import { type Finding, fail, type LimitsReport, ok, type Verdict, warn } from './finding.ts'
-import { judgeBwrap } from './isolation-checks.ts'
+import { judgeBwrap, judgeCoreDumps } from './isolation-checks.ts'
 import { judgeDisk, judgeLimits } from './limits-check.ts'
 import { formatDiagnosis } from './report.ts'
 
@@ -106,4 +106,21 @@ describe('limits', () => {
     expect(watched).toMatchObject({ status: 'warn', detail: expect.stringContaining('watched') })
     expect(watched.fix).toBeTruthy()
   })
+})
+
+test.each([
+  ['a file', 'core', 'ok', 'would be files'],
+  ['a file in a folder', '/var/crash/core.%p', 'ok', 'would be files'],
+  ['nobody', '|/bin/false', 'ok', 'drops them'],
+  [
+    'a program',
+    '|/usr/lib/systemd/systemd-coredump %P %u',
+    'warn',
+    'go to /usr/lib/systemd/systemd-coredump',
+  ],
+  ['a socket', '@/run/coredump.socket', 'warn', 'go to /run/coredump.socket on the host'],
+])('core dumps that go to %s', (_, pattern, status, detail) => {
+  const verdict = judgeCoreDumps(pattern)
+  expect(verdict).toMatchObject({ status, detail: expect.stringContaining(detail) })
+  expect(verdict.fix ?? 'none').toContain(status === 'warn' ? 'sysctl -w kernel.core_pattern=core' : 'none')
 })

@@ -51,6 +51,11 @@ export class SSEWriter {
     this.#raw.end(lastText)
   }
 
+  /** Breaks the connection off, so that the client does not take what it has for the whole. */
+  destroy(): void {
+    this.#raw.destroy()
+  }
+
   #leave(): void {
     clearInterval(this.#heartbeat)
     // A reason of our own: the default one collects a stack trace for every client that ever leaves.

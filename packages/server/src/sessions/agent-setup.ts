@@ -1,54 +1,63 @@
-import { access, writeFile } from 'node:fs/promises'
-import { join } from 'node:path'
-import type { Sandbox } from '@ash-ai/sandbox'
-import { AshError, ExecReply } from '@ash-ai/shared'
+import { isSetUp, markSetUp, type NetworkPolicy, type SessionDirs, sessionDirs } from '@ash-ai/sandbox'
+import { AshError } from '@ash-ai/shared'
+import {
+  type InstallHost,
+  installAgent,
+  needsInstall,
+  runScript,
+  type SetupNote,
+  type SetupRun,
+} from '../agents/agent-install.ts'
+import type { LayerRequest, UsedLayer } from '../agents/agent-layers.ts'
+import { effectiveLimits, storedLimits } from './effective-limits.ts'
 import type { EventLog } from './event-log.ts'
+import type { SessionDeps } from './session-deps.ts'
+import type { SessionRow } from './session-queries.ts'
 
-const TIMEOUT_MS = 300_000
-const MAX_SHOWN_CHARS = 16_000
-const MAX_REASON_CHARS = 500
+/**
+ * The layer that a new session's folders are copied from. Undefined where there is nothing to install, where the
+ * session has its folders already, and under a provider whose sandboxes cannot have one.
+ */
+export async function acquireLayer(
+  deps: SessionDeps,
+  row: SessionRow,
+  { agent, owner }: Pick<LayerRequest, 'agent' | 'owner'>,
+  log: EventLog,
+): Promise<UsedLayer | undefined> {
+  if (!deps.layers || (await isSetUp(sessionDirs(deps.dataDir, row.id))) || !(await needsInstall(agent)))
+    return undefined
+  const limits = effectiveLimits(deps.limits, agent.config.limits)
+  const used = await deps.layers.acquire({ tenantId: row.tenant_id, agent, limits, owner }, noteIn(log))
+  const { diskMb } = storedLimits(row.limits)
+  if (used.size.kilobytes <= diskMb * 1024) return used
+  used.release()
+  throw new AshError(
+    'disk_full',
+    `The set-up of the agent takes ${Math.ceil(used.size.kilobytes / 1024)} MB, more than the limits.diskMb of ${diskMb} of this session`,
+  )
+}
 
-interface Setup {
-  sandbox: Sandbox
+interface Setup extends Omit<SetupRun, 'note'> {
   log: EventLog
-  /** The deployed folder: what its scripts say is what runs, whatever became of the copies in the workspace. */
-  agentDir: string
-  /** Of the session, outside the sandbox. */
-  rootDir: string
+  dirs: SessionDirs
+  policy: NetworkPolicy
 }
 
 /**
- * Runs an agent's own set-up inside the boundary, like everything else of it: `install.sh` once for a session,
- * `startup.sh` whenever its sandbox starts. Their output is in the session's log; one that fails fails the start.
+ * Runs what the agent's set-up still needs inside the sandbox: all of it once where the folders come from no layer,
+ * `startup.sh` whenever a sandbox starts. The output is in the session's log; what fails fails the start.
  */
-export async function setUpAgent(setup: Setup): Promise<void> {
-  const marker = join(setup.rootDir, 'installed')
-  if (!(await exists(marker))) {
-    await runScript(setup, 'install.sh')
-    await writeFile(marker, '')
+export async function setUpAgent(host: InstallHost, { log, dirs, policy, ...setup }: Setup): Promise<void> {
+  const run = { ...setup, note: noteIn(log) }
+  if (!(await isSetUp(dirs))) {
+    await installAgent(host, run, policy)
+    await markSetUp(dirs)
   }
-  await runScript(setup, 'startup.sh')
+  await runScript(run, 'startup.sh')
 }
 
-async function runScript({ sandbox, log, agentDir }: Setup, name: string): Promise<void> {
-  if (!(await exists(join(agentDir, name)))) return
-  const command = `exec bash "$ASH_AGENT_DIR/${name}" 2>&1`
-  const result = ExecReply.safeParse(
-    await sandbox.bridge.call({ cmd: 'exec', command, timeoutMs: TIMEOUT_MS }),
-  )
-  if (!result.success)
-    throw new AshError('bridge_protocol_error', `The sandbox did not say how ${name} ended`)
-  const { stdout, exitCode, signal, timedOut } = result.data
-  const isFailed = exitCode !== 0
-  const level = isFailed ? 'error' : 'info'
-  await log.append('log', null, JSON.stringify({ level, source: name, text: stdout.slice(-MAX_SHOWN_CHARS) }))
-  if (!isFailed) return
-  const how = timedOut ? `took longer than ${TIMEOUT_MS / 1000} s` : `ended with ${exitCode ?? signal}`
-  throw new AshError('setup_failed', `${name} of the agent ${how}: ${stdout.trim().slice(-MAX_REASON_CHARS)}`)
-}
-
-const exists = (path: string) =>
-  access(path).then(
-    () => true,
-    () => false,
-  )
+const noteIn =
+  (log: EventLog) =>
+  async ({ type, data }: SetupNote): Promise<void> => {
+    await log.append(type, null, JSON.stringify(data))
+  }

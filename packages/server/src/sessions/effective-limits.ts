@@ -1,3 +1,4 @@
+import { DEFAULT_LIMITS } from '@ash-ai/sandbox'
 import { AshError, type ErrorDetail, type Limits } from '@ash-ai/shared'
 
 /** As asked for in a request: any of them, or none. */
@@ -14,4 +15,9 @@ export function effectiveLimits(most: Limits, agent: WantedLimits = {}, session:
   }))
   const text = details.map(({ path, message }) => `${path}: ${message}`).join('; ')
   throw new AshError('validation_failed', text, { details })
+}
+
+/** As stored with a session. One that is older than a limit has that at its default. */
+export function storedLimits(text: string): Limits {
+  return { ...DEFAULT_LIMITS, ...(JSON.parse(text) as Partial<Limits>) }
 }

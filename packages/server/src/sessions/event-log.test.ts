@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { type TestDb, testDatabases } from '../db/testing/test-databases.ts'
 import { EventLogs, type Frame } from './event-log.ts'
-import { findOpenTurn, insertEvents, listEvents } from './event-queries.ts'
+import { type EventPage, findOpenTurn, findTurnStart, insertEvents, listEvents } from './event-queries.ts'
 import { type Fence, fenceOf, insertSession, reclaimSessions } from './session-queries.ts'
 import { sessionRow } from './testing/session-rows.ts'
 
@@ -142,15 +142,50 @@ for (const database of testDatabases) {
     })
 
     test('a batch is stored whole or not at all', async () => {
-      const entry = { type: 'log' as const, turnId: null, data: '{}', createdAt: 1 }
-      await insertEvents(test_.db, fence, [{ ...entry, seq: 2 }])
-      await expect(
-        insertEvents(test_.db, fence, [
-          { ...entry, seq: 1 },
-          { ...entry, seq: 2 },
-        ]),
-      ).rejects.toThrow()
-      expect((await stored()).map(({ seq }) => seq)).toEqual([2])
+      const entry = { type: 'log' as const, turnId: null, data: '{}' }
+      const batch = { createdAt: 1, entries: [entry, entry] }
+      const end = await insertEvents(test_.db, fence, { ...batch, end: { seq: 1, totalChars: 0 } })
+      expect(end).toEqual({ seq: 3, totalChars: 4 })
+      const clash = insertEvents(test_.db, fence, { ...batch, end: { seq: 0, totalChars: 0 } })
+      await expect(clash).rejects.toThrow()
+      expect((await stored()).map(({ seq }) => seq)).toEqual([2, 3])
+    })
+
+    test('knows how much it holds, also when it is opened again', async () => {
+      const log = await openLog()
+      await Promise.all([log.append('message', null, '{"a":1}'), log.append('message', null, '{}')])
+      expect(log.totalChars).toBe(9)
+      expect((await openLog()).totalChars).toBe(9)
+    })
+
+    test('a page is bounded in size and still brings everything, one large entry at a time', async () => {
+      const log = await openLog()
+      const large = JSON.stringify('x'.repeat(800_000))
+      for (let index = 0; index < 4; index++) await log.append('message', null, large)
+      const sizes: number[] = []
+      for (let after = 0; after < 4; after += sizes.at(-1) ?? 0) {
+        const page = await listEvents(test_.db, 'default', fence.sessionId, { after, limit: 1000 })
+        sizes.push(page.length)
+        expect(page[0]?.seq).toBe(after + 1)
+      }
+      expect(sizes).toEqual([2, 2])
+    })
+
+    test('a page of some types, or of one turn, leaves the rest out', async () => {
+      const log = await openLog()
+      for (const turnId of ['a', 'b']) {
+        await log.append('turn', turnId, '{}')
+        await log.append('message', turnId, '{}')
+        await log.append('done', turnId, '{}')
+      }
+      const seqs = async (page: Omit<EventPage, 'after' | 'limit'>) =>
+        (await listEvents(test_.db, 'default', fence.sessionId, { after: 1, limit: 10, ...page })).map(
+          ({ seq }) => seq,
+        )
+      expect(await seqs({ types: ['turn', 'done'] })).toEqual([3, 4, 6])
+      expect(await seqs({ turnId: 'b' })).toEqual([4, 5, 6])
+      expect(await findTurnStart(test_.db, 'default', fence.sessionId, 'b')).toBe(4)
+      expect(await findTurnStart(test_.db, 'other', fence.sessionId, 'b')).toBeUndefined()
     })
 
     test('another tenant reads nothing of it', async () => {

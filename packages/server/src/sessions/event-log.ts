@@ -1,12 +1,14 @@
 import { type EventType, formatSSE } from '@ash-ai/shared'
 import type { Db } from '../db/open-db.ts'
-import { type Entry, findLastSeq, insertEvents, listEvents } from './event-queries.ts'
+import { type Entry, findLogEnd, insertEvents, type LogEnd, listEvents } from './event-queries.ts'
 import type { Fence } from './session-queries.ts'
 
 const RING_MAX_CHARS = 1024 * 1024
+const RING_KEPT_CHARS = RING_MAX_CHARS / 2
 const PENDING_MAX_CHARS = 4 * 1024 * 1024
-/** Rows of one insert: SQLite allows 32,766 parameters, and a row has eleven. */
-const BATCH_MAX_ENTRIES = 500
+/** Entries of one insert. Larger batches are powers of two, so that there are few statements to prepare. */
+const SMALL_BATCH_ENTRIES = 16
+const BATCH_MAX_ENTRIES = 256
 const PAGE_ENTRIES = 200
 
 /** Place in a log: after entry `seq`, and after preview `sub` that followed it. */
@@ -39,6 +41,9 @@ interface Pending {
 export class EventLog {
   readonly #db: Db
   readonly #fence: Fence
+  /** What is durable. */
+  #end: LogEnd
+  /** What can be read: entries of a batch become readable one after another. */
   #lastSeq: number
   #lastSub = 0
   #pending: Pending[] = []
@@ -51,12 +56,24 @@ export class EventLog {
   /** Entries up to here are no longer in the ring. */
   #ringFloor: number
   #waiting = new Set<() => void>()
+  #readers = 0
 
-  constructor(db: Db, fence: Fence, lastSeq: number) {
+  constructor(db: Db, fence: Fence, end: LogEnd) {
     this.#db = db
     this.#fence = fence
-    this.#lastSeq = lastSeq
-    this.#ringFloor = lastSeq
+    this.#end = end
+    this.#lastSeq = end.seq
+    this.#ringFloor = end.seq
+  }
+
+  /** How many read along at this moment. */
+  get readers(): number {
+    return this.#readers
+  }
+
+  /** Length of everything in the log. */
+  get totalChars(): number {
+    return this.#end.totalChars + this.#pendingChars
   }
 
   get lastSeq(): number {
@@ -81,6 +98,11 @@ export class EventLog {
     })
   }
 
+  /** Resolves at once while the writer keeps up, later when it has caught up. */
+  async keptUp(): Promise<void> {
+    if (this.#pendingChars > PENDING_MAX_CHARS) await this.flushed()
+  }
+
   /** Shows a partial message to whoever reads along; it takes no `seq` and is not stored. */
   preview(turnId: string | null, data: string): void {
     this.#enqueue({ type: 'message', turnId, data, isPreview: true })
@@ -96,16 +118,23 @@ export class EventLog {
   /** Frames after the cursor, in the batches in which they become readable, until the signal says stop. */
   async *read(cursor: Cursor, signal: AbortSignal): AsyncGenerator<Frame[]> {
     let { seq, sub } = cursor
-    while (!signal.aborted) {
-      const frames = seq < this.#ringFloor ? await this.#readStored(seq) : this.#readRing(seq, sub)
-      const last = frames.at(-1)
-      if (last) {
-        seq = last.seq
-        sub = last.sub
-        yield frames
-      } else {
-        await this.#changed(signal)
+    this.#readers++
+    try {
+      while (!signal.aborted) {
+        const frames = seq < this.#ringFloor ? await this.#readStored(seq) : this.#readRing(seq, sub)
+        const last = frames.at(-1)
+        if (last) {
+          seq = last.seq
+          sub = last.sub
+          yield frames
+        } else {
+          // Nothing follows in this object. Whoever comes back reads what is stored, with a new one.
+          if (this.#failure) return
+          await this.#changed(signal)
+        }
       }
+    } finally {
+      this.#readers--
     }
   }
 
@@ -128,7 +157,7 @@ export class EventLog {
 
   async #flush(): Promise<void> {
     while (this.#pending.length > 0) {
-      const batch = this.#pending.splice(0, BATCH_MAX_ENTRIES)
+      const batch = this.#takeBatch()
       try {
         await this.#commit(batch)
       } catch (error) {
@@ -139,6 +168,15 @@ export class EventLog {
     this.#flushing = undefined
   }
 
+  #takeBatch(): Pending[] {
+    const waiting = this.#pending.reduce((count, { isPreview }) => count + (isPreview ? 0 : 1), 0)
+    const size = Math.min(BATCH_MAX_ENTRIES, 2 ** Math.floor(Math.log2(waiting)))
+    if (waiting <= SMALL_BATCH_ENTRIES || waiting === size) return this.#pending.splice(0)
+    let taken = 0
+    const end = this.#pending.findIndex(({ isPreview }) => !isPreview && ++taken > size)
+    return this.#pending.splice(0, end)
+  }
+
   #fail(error: Error, batch: Pending[]): void {
     this.#failure = error
     for (const { settle } of batch.concat(this.#pending)) settle?.reject(error)
@@ -146,13 +184,11 @@ export class EventLog {
   }
 
   async #commit(batch: Pending[]): Promise<void> {
-    const createdAt = Date.now()
-    let seq = this.#lastSeq
-    const entries: Entry[] = []
-    for (const { type, turnId, data, isPreview } of batch) {
-      if (!isPreview) entries.push({ seq: ++seq, type, turnId, data, createdAt })
+    const entries = batch.filter(({ isPreview }) => !isPreview)
+    if (entries.length > 0) {
+      const added = { end: this.#end, createdAt: Date.now(), entries }
+      this.#end = await insertEvents(this.#db, this.#fence, added)
     }
-    if (entries.length > 0) await insertEvents(this.#db, this.#fence, entries)
     for (const item of batch) this.#publish(item)
   }
 
@@ -163,15 +199,18 @@ export class EventLog {
     const frame = toFrame({ seq: this.#lastSeq, type, turnId, data }, this.#lastSub)
     this.#ring.push(frame)
     this.#ringChars += frame.text.length
-    while (this.#ringChars > RING_MAX_CHARS && this.#ring.length > 1) this.#forgetOldest()
+    if (this.#ringChars > RING_MAX_CHARS) this.#forgetOldest()
     settle?.resolve(this.#lastSeq)
   }
 
+  /** A good part at a time: moving the rest up for every single frame would cost more than the frame. */
   #forgetOldest(): void {
-    const oldest = this.#ring.shift()
-    if (!oldest) return
-    this.#ringChars -= oldest.text.length
-    this.#ringFloor = oldest.seq
+    let count = 0
+    for (; this.#ringChars > RING_KEPT_CHARS && count < this.#ring.length - 1; count++) {
+      this.#ringChars -= this.#ring[count]?.text.length ?? 0
+    }
+    const last = this.#ring.splice(0, count).at(-1)
+    if (last) this.#ringFloor = last.seq
   }
 
   /** Searched from the end, where readers that keep up are. */
@@ -211,6 +250,11 @@ function toFrame({ seq, type, turnId, data }: Omit<Entry, 'createdAt'>, sub: num
   return { seq, sub, type, turnId, text: formatSSE({ id, event: type, data }) }
 }
 
+/** The entry's JSON text, out of its frame. */
+export function dataOf({ text }: Frame): string {
+  return text.slice(text.indexOf('\ndata: ') + '\ndata: '.length, -2)
+}
+
 /** The logs in use, one object each: whoever reads a session's log sees what its turns write. */
 export class EventLogs {
   readonly #db: Db
@@ -236,7 +280,7 @@ export class EventLogs {
 
   async #load(fence: Fence): Promise<EventLog> {
     try {
-      const log = new EventLog(this.#db, fence, await findLastSeq(this.#db, fence.tenantId, fence.sessionId))
+      const log = new EventLog(this.#db, fence, await findLogEnd(this.#db, fence.tenantId, fence.sessionId))
       this.#open.set(fence.sessionId, new WeakRef(log))
       this.#forget.register(log, fence.sessionId)
       return log

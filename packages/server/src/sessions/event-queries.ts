@@ -1,6 +1,7 @@
 import { AshError, type EventType } from '@ash-ai/shared'
-import { type CompiledQuery, sql } from 'kysely'
+import { type CompiledQuery, type SelectQueryBuilder, sql } from 'kysely'
 import type { Db } from '../db/open-db.ts'
+import type { Tables } from '../db/tables.ts'
 import type { Fence } from './session-queries.ts'
 
 /** An entry of the log. `data` is JSON text and is never parsed again. */
@@ -12,14 +13,36 @@ export interface Entry {
   createdAt: number
 }
 
-/** Appends entries if this host still owns the session. All or none. */
-export async function insertEvents(db: Db, fence: Fence, entries: Entry[]): Promise<void> {
-  const query = insertQuery(db, entries.length)
-  const parameters = entries.flatMap((entry) => eventParameters(fence, entry))
-  const { numAffectedRows } = await db.executeQuery({ ...query, parameters })
-  if (numAffectedRows !== BigInt(entries.length)) {
-    throw new AshError('session_conflict', `Session ${fence.sessionId} belongs to another host now`)
+/** Entries that become durable together; they follow `end`, where the log ended before. */
+export interface EventBatch {
+  end: LogEnd
+  createdAt: number
+  entries: { type: EventType; turnId: string | null; data: string }[]
+}
+
+/** How far a log goes: its last `seq`, and the length of all its data. */
+export interface LogEnd {
+  seq: number
+  totalChars: number
+}
+
+/** Appends entries if this host still owns the session. All or none. Says where the log ends then. */
+export async function insertEvents(db: Db, fence: Fence, batch: EventBatch): Promise<LogEnd> {
+  const { tenantId, sessionId, ownerId, epoch } = fence
+  const parameters: unknown[] = [tenantId, sessionId, batch.createdAt]
+  let { seq, totalChars } = batch.end
+  for (const { type, turnId, data } of batch.entries) {
+    seq++
+    totalChars += data.length
+    parameters.push(seq, type, turnId, data, totalChars)
   }
+  parameters.push(tenantId, sessionId, ownerId, epoch)
+  const query = insertQuery(db, batch.entries.length)
+  const { numAffectedRows } = await db.executeQuery({ ...query, parameters })
+  if (numAffectedRows !== BigInt(batch.entries.length)) {
+    throw new AshError('session_conflict', `Session ${sessionId} belongs to another host now`)
+  }
+  return { seq, totalChars }
 }
 
 /** By number of rows: building the same text for every message would cost more than storing it. */
@@ -33,41 +56,47 @@ function insertQuery(db: Db, rows: number): CompiledQuery {
   return query
 }
 
+/** Both databases call the columns of a `values` list column1, column2 …; the casts give them their types. */
 function compileInsert(db: Db, rows: number): CompiledQuery {
-  // The casts give both databases the same column types in a `select` without a table.
-  const row = sql`select cast(${''} as text), cast(${''} as text), cast(${0} as bigint), cast(${''} as text),
-    cast(${''} as text), cast(${''} as text), cast(${0} as bigint) where exists (select 1 from sessions
-    where tenant_id = ${''} and id = ${''} and owner_id = ${''} and epoch = ${0})`
-  return sql`insert into session_events (tenant_id, session_id, seq, type, turn_id, data, created_at)
-    ${sql.join(Array(rows).fill(row), sql` union all `)}`.compile(db)
-}
-
-/** In the order of the placeholders above. */
-function eventParameters(fence: Fence, { seq, type, turnId, data, createdAt }: Entry): unknown[] {
-  const { tenantId, sessionId, ownerId, epoch } = fence
-  return [tenantId, sessionId, seq, type, turnId, data, createdAt, tenantId, sessionId, ownerId, epoch]
+  const row = sql`(${0}, ${''}, ${''}, ${''}, ${0})`
+  return sql`insert into session_events
+    (tenant_id, session_id, created_at, seq, type, turn_id, data, total_chars)
+    select cast(${''} as text), cast(${''} as text), cast(${0} as bigint), cast(column1 as bigint),
+    cast(column2 as text), cast(column3 as text), cast(column4 as text), cast(column5 as bigint)
+    from (values ${sql.join(Array(rows).fill(row))}) as entry where exists (select 1 from sessions
+    where tenant_id = ${''} and id = ${''} and owner_id = ${''} and epoch = ${0})`.compile(db)
 }
 
 export interface EventPage {
   after: number
   limit: number
-  types?: readonly EventType[]
+  types?: readonly EventType[] | undefined
+  turnId?: string | undefined
 }
 
+/** Of one page: a log may hold entries of many megabytes, and its readers are many. */
+const PAGE_MAX_CHARS = 1024 * 1024
+
+/** Entries after a place, in order: at most `limit`, and about a megabyte, but at least one if there is any. */
 export async function listEvents(
   db: Db,
   tenantId: string,
   sessionId: string,
   page: EventPage,
 ): Promise<Entry[]> {
-  let query = db
-    .selectFrom('session_events')
+  const query = selectEvents(db, tenantId, sessionId, page)
+  const first = await query.select('total_chars').limit(1).executeTakeFirst()
+  if (!first) return []
+  const rows = await query
     .select(['seq', 'type', 'turn_id', 'data', 'created_at'])
-    .where('tenant_id', '=', tenantId)
-    .where('session_id', '=', sessionId)
-    .where('seq', '>', page.after)
-  if (page.types) query = query.where('type', 'in', page.types)
-  const rows = await query.orderBy('seq').limit(page.limit).execute()
+    .where((where) =>
+      where.or([
+        where('total_chars', 'is', null),
+        where('total_chars', '<=', (first.total_chars ?? 0) + PAGE_MAX_CHARS),
+      ]),
+    )
+    .limit(page.limit)
+    .execute()
   return rows.map((row) => ({
     seq: row.seq,
     type: row.type as EventType,
@@ -77,16 +106,61 @@ export async function listEvents(
   }))
 }
 
-export async function findLastSeq(db: Db, tenantId: string, sessionId: string): Promise<number> {
+export async function hasEvents(
+  db: Db,
+  tenantId: string,
+  sessionId: string,
+  page: Omit<EventPage, 'limit'>,
+): Promise<boolean> {
+  const query = selectEvents(db, tenantId, sessionId, page).select('seq').limit(1)
+  return (await query.executeTakeFirst()) !== undefined
+}
+
+function selectEvents(
+  db: Db,
+  tenantId: string,
+  sessionId: string,
+  { after, types, turnId }: Omit<EventPage, 'limit'>,
+): SelectQueryBuilder<Tables, 'session_events', object> {
+  let query = db
+    .selectFrom('session_events')
+    .where('tenant_id', '=', tenantId)
+    .where('session_id', '=', sessionId)
+    .where('seq', '>', after)
+    .orderBy('seq')
+  if (types) query = query.where('type', 'in', types)
+  if (turnId !== undefined) query = query.where('turn_id', '=', turnId)
+  return query
+}
+
+export async function findLogEnd(db: Db, tenantId: string, sessionId: string): Promise<LogEnd> {
   const row = await db
     .selectFrom('session_events')
-    .select('seq')
+    .select(['seq', 'total_chars'])
     .where('tenant_id', '=', tenantId)
     .where('session_id', '=', sessionId)
     .orderBy('seq', 'desc')
     .limit(1)
     .executeTakeFirst()
-  return row?.seq ?? 0
+  return { seq: row?.seq ?? 0, totalChars: row?.total_chars ?? 0 }
+}
+
+/** Place of the entry that begins the turn, if it has begun. */
+export async function findTurnStart(
+  db: Db,
+  tenantId: string,
+  sessionId: string,
+  turnId: string,
+): Promise<number | undefined> {
+  const row = await db
+    .selectFrom('session_events')
+    .select('seq')
+    .where('tenant_id', '=', tenantId)
+    .where('session_id', '=', sessionId)
+    .where('turn_id', '=', turnId)
+    .where('type', '=', sql.lit('turn'))
+    .executeTakeFirst()
+  return row?.seq
 }
 
 /** The turn that was begun and neither done nor failed, if there is one. */

@@ -1,7 +1,9 @@
 import type { Budget, Sandbox } from '@ash-ai/sandbox'
 import { type AgentOptions, AshError } from '@ash-ai/shared'
 import type { EventLog } from './event-log.ts'
+import type { PendingPermissions } from './pending-permissions.ts'
 import type { Fence } from './session-queries.ts'
+import type { TurnTiming } from './turn-timing.ts'
 
 /** A session that has a sandbox in this process. */
 export interface LiveSession {
@@ -15,14 +17,19 @@ export interface LiveSession {
   lastNotedMs: number
   /** The turn under way. Set before anything is awaited, so that there is never a second. */
   turn: Turn | undefined
+  permissions: PendingPermissions
   /** Settles when the sandbox has ended and it is settled what became of the session. */
   gone: Promise<void>
 }
 
-interface Turn {
+export interface Turn {
   id: string
   /** Settles, without error, when the turn's last entry is durable. */
   ended: Promise<void>
+  timing: TurnTiming
+  /** The agent has it. */
+  isSent: boolean
+  isInterrupted: boolean
 }
 
 /**
@@ -35,12 +42,18 @@ export class LiveSessions {
   readonly #queues = new Map<string, Promise<unknown>>()
   #isClosed = false
 
+  /** The server is stopping. */
+  get isClosed(): boolean {
+    return this.#isClosed
+  }
+
   get(sessionId: string): LiveSession | undefined {
     return this.#live.get(sessionId)
   }
 
   /** The live session, started with `start` if there is none. */
   wake(sessionId: string, start: () => Promise<LiveSession>): Promise<LiveSession> {
+    if (this.#isClosed) return Promise.reject(serverStopping())
     const live = this.#live.get(sessionId)
     if (live && !live.sandbox.bridge.isClosed) return Promise.resolve(live)
     const waking = this.#waking.get(sessionId) ?? this.#start(sessionId, start)
@@ -76,7 +89,7 @@ export class LiveSessions {
   async #start(sessionId: string, start: () => Promise<LiveSession>): Promise<LiveSession> {
     try {
       return await this.exclusive(sessionId, async () => {
-        if (this.#isClosed) throw new AshError('server_stopping', 'The server is shutting down')
+        if (this.#isClosed) throw serverStopping()
         // A sandbox that has just died is still being cleared away.
         await this.#live.get(sessionId)?.gone
         const live = await start()
@@ -88,3 +101,6 @@ export class LiveSessions {
     }
   }
 }
+
+const serverStopping = () =>
+  new AshError('server_stopping', 'The server is shutting down', { retryAfterSeconds: 5 })

@@ -11,12 +11,15 @@ import {
   type SessionPatch,
   sdkOptions,
 } from '@ash-ai/shared'
-import { getAgentForSession } from '../agents/agent-queries.ts'
+import { installedEnv } from '../agents/agent-install.ts'
+import type { UsedLayer } from '../agents/agent-layers.ts'
+import { type AgentForSession, getAgentForSession } from '../agents/agent-queries.ts'
 import { assertCredentials } from '../credentials/credential-queries.ts'
 import type { Db } from '../db/open-db.ts'
-import { setUpAgent } from './agent-setup.ts'
-import { effectiveLimits } from './effective-limits.ts'
+import { acquireLayer, setUpAgent } from './agent-setup.ts'
+import { effectiveLimits, storedLimits } from './effective-limits.ts'
 import type { LiveSession } from './live-sessions.ts'
+import { PendingPermissions } from './pending-permissions.ts'
 import { findSessionCredential } from './session-credentials.ts'
 import type { SessionDeps } from './session-deps.ts'
 import { noteEvent, noteStatus } from './session-notes.ts'
@@ -29,6 +32,7 @@ import {
   insertSession,
   moveSession,
   type SessionRow,
+  sessionNotFound,
   updateSession,
 } from './session-queries.ts'
 import { relayUnsolicited } from './turns.ts'
@@ -115,7 +119,7 @@ export async function wakeSession(
   tenantId: string,
   sessionId: string,
 ): Promise<LiveSession> {
-  return deps.live.wake(sessionId, async () => {
+  const live = await deps.live.wake(sessionId, async () => {
     const row = await getOpenSession(deps.db, tenantId, sessionId)
     try {
       return await startLiveSession(deps, row)
@@ -124,6 +128,9 @@ export async function wakeSession(
       throw error
     }
   })
+  // One that is awake is found by its id alone.
+  if (live.fence.tenantId !== tenantId) throw sessionNotFound(sessionId)
+  return live
 }
 
 async function startLiveSession(deps: SessionDeps, row: SessionRow): Promise<LiveSession> {
@@ -132,10 +139,13 @@ async function startLiveSession(deps: SessionDeps, row: SessionRow): Promise<Liv
   const agent = await getAgentForSession(deps, row.tenant_id, row.agent_name, row.agent_version)
   if (row.status !== 'starting') await moveSession(deps.db, fence, 'starting')
   const budget = openBudget(deps, row)
-  const sandbox = await startSandbox(deps, row, agent, budget)
+  const log = await deps.logs.get(fence)
+  const layer = await acquireLayer(deps, row, { agent, owner: ownerOf(row) }, log)
+  const sandbox = await startSandbox(deps, row, agent, budget, layer).finally(() => layer?.release())
   try {
-    const log = await deps.logs.get(fence)
-    await setUpAgent({ sandbox, log, agentDir: agent.dir, rootDir: sessionDirs(deps.dataDir, row.id).root })
+    const dirs = sessionDirs(deps.dataDir, row.id)
+    const policy = parsePolicy(JSON.parse(row.network) as Network)
+    await setUpAgent(deps.install, { sandbox, agent, log, dirs, policy })
     await moveSession(deps.db, fence, 'active', { sandbox_id: sandbox.id })
     await noteStatus(deps, fence, 'active')
     const live: LiveSession = {
@@ -147,6 +157,7 @@ async function startLiveSession(deps: SessionDeps, row: SessionRow): Promise<Liv
       sdkSessionId: row.sdk_session_id,
       lastNotedMs: Date.now(),
       turn: undefined,
+      permissions: new PendingPermissions(),
       gone: Promise.resolve(),
     }
     live.gone = watchSandbox(deps, live)
@@ -161,17 +172,20 @@ async function startLiveSession(deps: SessionDeps, row: SessionRow): Promise<Liv
 async function startSandbox(
   deps: SessionDeps,
   row: SessionRow,
-  agent: { dir: string; env: Record<string, string> },
+  agent: AgentForSession,
   budget: Budget,
+  used: UsedLayer | undefined,
 ): Promise<Sandbox> {
   const endTimer = deps.metrics.sandboxStartSeconds.startTimer()
   const env = deps.secrets.open(row.env_sealed, envAad(row.tenant_id, row.id)) as Record<string, string>
+  const dirs = sessionDirs(deps.dataDir, row.id)
   const sandbox = await deps.pool.acquire({
     sandboxId: randomUUID(),
-    dirs: sessionDirs(deps.dataDir, row.id),
+    dirs,
     agentDir: agent.dir,
+    layer: used?.layer,
     owner: ownerOf(row),
-    limits: JSON.parse(row.limits) as Limits,
+    limits: storedLimits(row.limits),
     network: parsePolicy(JSON.parse(row.network) as Network),
     budget,
     findCredential: (name) => findSessionCredential(deps, row, name),
@@ -180,7 +194,7 @@ async function startSandbox(
     setup: {
       sessionId: row.id,
       ...(row.sdk_session_id !== null && { sdkSessionId: row.sdk_session_id }),
-      env: { ...thriftyEnv(row), ...agent.env, ...env },
+      env: { ...thriftyEnv(row), ...installedEnv(deps.install, agent, dirs), ...agent.env, ...env },
     },
   })
   endTimer()
@@ -254,7 +268,7 @@ export function pauseSession(deps: SessionDeps, tenantId: string, sessionId: str
   return deps.live.exclusive(sessionId, async () => {
     const row = await getOpenSession(deps.db, tenantId, sessionId)
     const live = deps.live.get(sessionId)
-    if (live?.turn)
+    if (live?.turn || deps.waiting.has(sessionId))
       throw new AshError('turn_in_progress', 'The session is working on a message. Interrupt it first.')
     if (live && deps.live.release(live)) await live.sandbox.stop()
     if (row.status === 'paused') return row

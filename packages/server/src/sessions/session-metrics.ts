@@ -1,8 +1,10 @@
 import { Counter, Gauge, Histogram, type Registry } from 'prom-client'
+import { TURN_HOPS, type TurnHop } from './turn-timing.ts'
 
 export interface SessionMetrics {
   turns: Counter<'outcome'>
   turnSeconds: Histogram
+  turnHopSeconds: ReadonlyMap<TurnHop, { observe(seconds: number): void }>
   sandboxStarts: Counter<'outcome'>
   sandboxStartSeconds: Histogram
 }
@@ -41,6 +43,7 @@ export function createSessionMetrics(
       buckets: [0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1800],
       registers,
     }),
+    turnHopSeconds: hopHistograms(registers),
     sandboxStarts: new Counter({
       name: 'ash_sandbox_starts_total',
       help: 'Sandbox starts by how they ended',
@@ -54,4 +57,16 @@ export function createSessionMetrics(
       registers,
     }),
   }
+}
+
+/** One child for each hop, looked up once: every turn passes all of them. */
+function hopHistograms(registers: Registry[]): SessionMetrics['turnHopSeconds'] {
+  const histogram = new Histogram({
+    name: 'ash_turn_hop_seconds',
+    help: 'From the request that brought a message to each step of its turn',
+    labelNames: ['hop'],
+    buckets: [0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 30, 300],
+    registers,
+  })
+  return new Map(TURN_HOPS.map((hop) => [hop, histogram.labels(hop)]))
 }

@@ -4,7 +4,6 @@ import {
   AshError,
   type BudgetLimits,
   isAshError,
-  type Limits,
   ModelUsage,
   type Network,
   type Session,
@@ -14,6 +13,7 @@ import {
 import type { Selectable } from 'kysely'
 import type { Db } from '../db/open-db.ts'
 import type { SessionsTable } from '../db/tables.ts'
+import { storedLimits } from './effective-limits.ts'
 
 export type SessionRow = Selectable<SessionsTable>
 
@@ -50,9 +50,11 @@ export async function getSession(db: Db, tenantId: string, id: string): Promise<
     .where('tenant_id', '=', tenantId)
     .where('id', '=', id)
     .executeTakeFirst()
-  if (!row) throw new AshError('session_not_found', `There is no session ${id}`)
+  if (!row) throw sessionNotFound(id)
   return row
 }
+
+export const sessionNotFound = (id: string) => new AshError('session_not_found', `There is no session ${id}`)
 
 export interface SessionFilter {
   agent?: string | undefined
@@ -217,7 +219,7 @@ export function toSession(row: SessionRow, env: Record<string, string>): Session
     ...(row.sandbox_id !== null && { sandboxId: row.sandbox_id }),
     ...(config.model !== undefined && { model: config.model }),
     config,
-    limits: JSON.parse(row.limits) as Limits,
+    limits: storedLimits(row.limits),
     network: JSON.parse(row.network) as Network,
     credentials: JSON.parse(row.credentials) as string[],
     ...(row.budget !== '{}' && { budget: JSON.parse(row.budget) as BudgetLimits }),

@@ -3,6 +3,7 @@ import { join } from 'node:path'
 import { sessionDirs } from '@ash-ai/sandbox'
 import { AshError, type ErrorEventData } from '@ash-ai/shared'
 import { findOpenTurn } from './event-queries.ts'
+import { endPermissions, expireLostPermissions, SERVER_STOPPED } from './permissions.ts'
 import type { SessionDeps } from './session-deps.ts'
 import { noteStatus } from './session-notes.ts'
 import { fenceOf, ignoreConflict, listOwnedIds, moveSession, reclaimSessions } from './session-queries.ts'
@@ -17,6 +18,7 @@ export async function recoverSessions(deps: SessionDeps): Promise<number> {
     const turnId = await findOpenTurn(deps.db, row.tenant_id, row.id)
     if (turnId === undefined) continue
     const log = await deps.logs.get(fenceOf(row))
+    await expireLostPermissions(deps, log, fenceOf(row), turnId)
     const data: ErrorEventData = {
       turnId,
       code: 'interrupted',
@@ -44,11 +46,13 @@ export async function stopSessions(deps: SessionDeps, deadlineMs: number): Promi
   const turns = Promise.allSettled(sessions.map((live) => live.turn?.ended))
   await Promise.race([turns, new Promise((resolve) => setTimeout(resolve, deadlineMs).unref())])
   const mine = sessions.filter((live) => deps.live.release(live))
+  for (const live of mine) await endPermissions(deps, live, SERVER_STOPPED)
   // Before the sandboxes go, so that a turn cut off here says why and not that its sandbox died.
   const reason = new AshError('interrupted', 'The server stopped during this turn')
   for (const live of mine) live.sandbox.bridge.close(reason)
   await deps.pool.stopAll()
   await turns
+  await deps.waiting.settled()
   for (const live of mine) {
     await moveSession(deps.db, live.fence, 'paused', { sandbox_id: null })
       .then(() => noteStatus(deps, live.fence, 'paused'))

@@ -1,4 +1,4 @@
-import { randomUUID } from 'node:crypto'
+import { setTimeout as sleep } from 'node:timers/promises'
 import {
   type AgentOptions,
   AshError,
@@ -11,13 +11,26 @@ import {
   type MessageSend,
   ModelUsage,
 } from '@ash-ai/shared'
-import type { LiveSession } from './live-sessions.ts'
+import { findOpenTurn } from './event-queries.ts'
+import type { LiveSession, Turn } from './live-sessions.ts'
+import { askPermission, endPermissions, withdrawPermission } from './permissions.ts'
 import type { SessionDeps } from './session-deps.ts'
-import { updateSession } from './session-queries.ts'
+import { type Fence, updateSession } from './session-queries.ts'
+import type { TurnTiming } from './turn-timing.ts'
+
+type TurnDone = Omit<DoneEventData, 'sessionId' | 'turnId'>
 
 const INTERRUPT_GRACE_MS = 10_000
+const STORE_RETRY_MS = 1_000
 /** `lastActiveAt` is at most this much behind: a write for every turn would cost more than it tells. */
 const ACTIVITY_RESOLUTION_MS = 5_000
+
+export interface TurnStart {
+  turnId: string
+  timing: TurnTiming
+  /** What must be durable before the message is; the session is reserved for the turn already. */
+  prepare?: (() => Promise<void>) | undefined
+}
 
 export interface StartedTurn {
   turnId: string
@@ -32,47 +45,60 @@ export interface StartedTurn {
 export async function startTurn(
   deps: SessionDeps,
   live: LiveSession,
-  message: MessageSend,
+  { content, queue: _, ...options }: MessageSend,
+  { turnId, timing, prepare }: TurnStart,
 ): Promise<StartedTurn> {
   if (live.turn)
-    throw new AshError('turn_in_progress', 'The session is still working on the previous message')
-  const { content, ...options } = message
-  const turnId = randomUUID()
+    throw new AshError(
+      'turn_in_progress',
+      'The session is still working on the previous message. Wait, interrupt it, or send with "queue": true.',
+    )
+  assertRoomInLog(deps, live)
   const { promise: ended, resolve: end } = Promise.withResolvers<void>()
-  live.turn = { id: turnId, ended }
+  const turn: Turn = { id: turnId, ended, timing, isSent: false, isInterrupted: false }
+  live.turn = turn
   const finish = () => {
     live.turn = undefined
     end()
   }
   try {
+    await prepare?.()
     const seq = await live.log.append('turn', turnId, JSON.stringify({ turnId, content }))
-    void runTurn(deps, live, turnId, content, { ...live.options, ...options }).finally(finish)
+    timing.reach('accepted')
+    void runTurn(deps, live, turn, content, { ...live.options, ...options }).finally(finish)
     return { turnId, seq }
   } catch (error) {
+    // The next message gets a log that can be written again, with another sandbox.
+    if (live.log.hasFailed) live.sandbox.bridge.close(logUnwritable())
     finish()
     throw error
   }
 }
 
 /** Asks the agent to stop; the turn ends with `stopReason: interrupted`. */
-export async function interruptTurn(live: LiveSession | undefined): Promise<void> {
-  if (!live?.turn) throw new AshError('no_turn', 'The session is not working on a message')
-  await live.sandbox.bridge.call({ cmd: 'interrupt' })
+export async function interruptTurn({ sandbox, turn }: LiveSession): Promise<void> {
+  if (!turn) return
+  turn.isInterrupted = true
+  // One that the agent has not heard of yet ends without it.
+  if (turn.isSent) await sandbox.bridge.call({ cmd: 'interrupt' })
 }
+
+export const noTurn = () => new AshError('no_turn', 'The session is not working on a message')
 
 async function runTurn(
   deps: SessionDeps,
   live: LiveSession,
-  turnId: string,
+  turn: Turn,
   content: unknown,
   options: AgentOptions,
 ): Promise<void> {
+  const { id: turnId, timing } = turn
   const endTimer = deps.metrics.turnSeconds.startTimer()
   const deadline = limitTurn(deps, live)
   let outcome = 'done'
   try {
     live.budget.beginTurn(turnId)
-    const done = await relayEvents(deps, live, turnId, { content, options })
+    const done = turn.isInterrupted ? INTERRUPTED : await relayEvents(deps, live, turn, { content, options })
     if (deadline.hasPassed()) throw turnTimeout(deps)
     await live.log.append(
       'done',
@@ -95,6 +121,7 @@ async function runTurn(
   } finally {
     deadline.clear()
     endTimer()
+    timing.reach('done')
     deps.metrics.turns.inc({ outcome })
     noteActivity(deps, live)
   }
@@ -130,7 +157,10 @@ async function explain(live: LiveSession, error: unknown): Promise<unknown> {
   })
 }
 
-/** A log that cannot be written is a fault the client must not mistake for an answer: the sandbox goes. */
+/**
+ * A log that cannot be written is a fault the client must not mistake for an answer: the sandbox goes, and the
+ * turn ends as soon as its end can be stored.
+ */
 async function endWithError(
   deps: SessionDeps,
   live: LiveSession,
@@ -141,21 +171,62 @@ async function endWithError(
     await live.log.append('error', turnId, JSON.stringify(data))
   } catch (error) {
     deps.log.error({ err: error, sessionId: live.fence.sessionId }, 'the end of a turn could not be stored')
-    live.sandbox.bridge.close(new AshError('internal_error', 'The log of the session could not be written'))
+    live.sandbox.bridge.close(logUnwritable())
+    await storeEventually(deps, () => appendEnd(deps, live.fence, turnId, data))
   }
 }
+
+async function appendEnd(
+  { db, logs }: SessionDeps,
+  fence: Fence,
+  turnId: string,
+  data: ErrorEventData,
+): Promise<void> {
+  // A commit that was reported as failed may still have been one, where the database is on another machine.
+  if ((await findOpenTurn(db, fence.tenantId, fence.sessionId)) !== turnId) return
+  await (await logs.get(fence)).append('error', turnId, JSON.stringify(data))
+}
+
+/** Repeats a write until the database takes it, or the server stops: then the next start stores what is missing. */
+async function storeEventually({ live, log }: SessionDeps, write: () => Promise<void>): Promise<void> {
+  for (;;) {
+    try {
+      return await write()
+    } catch (error) {
+      // An answer of our own, such as that the session is another host's now, does not change.
+      if (isAshError(error) || live.isClosed) return
+      log.error({ err: error }, 'the database did not take a write; it is repeated')
+    }
+    await sleep(STORE_RETRY_MS, undefined, { ref: false })
+  }
+}
+
+const logUnwritable = () => new AshError('internal_error', 'The log of the session could not be written')
+
+const INTERRUPTED: TurnDone = { stopReason: 'interrupted' }
 
 /** Copies the bridge's events into the log, each as the bytes the bridge wrote. */
 async function relayEvents(
   deps: SessionDeps,
   live: LiveSession,
-  turnId: string,
+  turn: Turn,
   query: { content: unknown; options: AgentOptions },
-): Promise<Omit<DoneEventData, 'sessionId' | 'turnId'>> {
-  for await (const event of live.sandbox.bridge.request({ cmd: 'query', ...query })) {
-    if (event.ev === 'message') await relayMessage(deps, live, turnId, event)
-    if (event.ev === 'done') return pickDone(event.data)
-    if (event.ev === 'error') throw bridgeError(event)
+): Promise<TurnDone> {
+  const events = live.sandbox.bridge.request({ cmd: 'query', ...query })
+  turn.isSent = true
+  turn.timing.reach('command')
+  try {
+    for await (const event of events) {
+      turn.timing.reach('first_message')
+      if (event.ev === 'message') await relayMessage(deps, live, turn.id, event)
+      if (event.ev === 'permission_request')
+        await askPermission(deps, live, turn.id, event, query.options.permissions)
+      if (event.ev === 'permission_withdrawn') await withdrawPermission(deps, live, event.requestId)
+      if (event.ev === 'done') return pickDone(event.data)
+      if (event.ev === 'error') throw bridgeError(event)
+    }
+  } finally {
+    await endPermissions(deps, live)
   }
   throw new AshError('bridge_protocol_error', 'The bridge ended a turn without an outcome')
 }
@@ -168,8 +239,7 @@ export async function relayUnsolicited(deps: SessionDeps, live: LiveSession): Pr
     }
   } catch (error) {
     // The end of the bridge is reported where the sandbox is watched; a log that fails ends the sandbox.
-    if (!isAshError(error))
-      live.sandbox.bridge.close(new AshError('internal_error', 'The log of the session could not be written'))
+    if (!isAshError(error)) live.sandbox.bridge.close(logUnwritable())
   }
 }
 
@@ -183,8 +253,24 @@ async function relayMessage(
     live.sdkSessionId = sdkSessionId
     await updateSession(deps.db, live.fence, { sdk_session_id: sdkSessionId })
   }
-  if (type === 'stream_event') live.log.preview(turnId, json)
-  else await live.log.write('message', turnId, json)
+  if (type === 'stream_event') {
+    live.log.preview(turnId, json)
+    return live.log.keptUp()
+  }
+  try {
+    assertRoomInLog(deps, live)
+  } catch (error) {
+    // An agent that nobody can hear any more must not go on.
+    live.sandbox.bridge.close(error as AshError)
+    throw error
+  }
+  await live.log.write('message', turnId, json)
+}
+
+/** Ends, lifecycle and refusals are still stored in a log that is full: what happened can always be read. */
+function assertRoomInLog({ maxLogChars }: SessionDeps, { log }: LiveSession): void {
+  if (log.totalChars < maxLogChars) return
+  throw new AshError('log_full', `The log of the session has reached its limit of ${maxLogChars} characters`)
 }
 
 /** What a bridge says is hostile: only the known fields are kept. */

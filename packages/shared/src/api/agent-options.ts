@@ -1,4 +1,5 @@
 import { z } from 'zod'
+import { PermissionSettings } from './permission-schemas.ts'
 
 const JsonObject = z.record(z.string(), z.unknown())
 const Names = z.array(z.string().max(500)).max(500)
@@ -6,7 +7,7 @@ const Names = z.array(z.string().max(500)).max(500)
 /**
  * Options of the Claude Agent SDK that an agent, a session or a message may set. They reach the SDK under the
  * same name and unchanged; a message's win over its session's, and those over the agent's. Left out are the
- * options that are functions or that name host paths.
+ * options that are functions or that name host paths; `permissions` stands for the callback that asks.
  */
 export const AgentOptions = z.strictObject({
   model: z.string().min(1).max(200).optional(),
@@ -15,6 +16,7 @@ export const AgentOptions = z.strictObject({
   permissionMode: z
     .enum(['default', 'acceptEdits', 'bypassPermissions', 'plan', 'dontAsk', 'auto'])
     .optional(),
+  permissions: PermissionSettings.optional(),
   maxTurns: z.number().int().min(1).optional(),
   maxBudgetUsd: z.number().min(0).optional(),
   taskBudget: JsonObject.optional(),

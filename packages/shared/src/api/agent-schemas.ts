@@ -1,6 +1,7 @@
 import { z } from 'zod'
 import { MAX_AGENT_FILES } from '../constants.ts'
 import { AgentName, Env, IsoTime, RelativePath } from './common-schemas.ts'
+import { Packages } from './package-schemas.ts'
 import { AgentConfig } from './sandbox-settings.ts'
 
 export const FileInput = z
@@ -11,6 +12,12 @@ export const FileInput = z
   })
   .meta({ id: 'FileInput' })
 export type FileInput = z.infer<typeof FileInput>
+
+/** What an agent may set: options for every session, and what its set-up installs. */
+export const DeployConfig = AgentConfig.extend({
+  packages: Packages.optional().describe('Installed once for each version, inside the sandbox'),
+})
+export type DeployConfig = z.infer<typeof DeployConfig>
 
 export const AgentDeploy = z
   .strictObject({
@@ -28,7 +35,7 @@ export const AgentDeploy = z
       .optional()
       .describe('A folder on the server; only where the operator allows it'),
     env: Env.optional(),
-    config: AgentConfig.optional().describe(
+    config: DeployConfig.optional().describe(
       'Options for every session; override those of ash.json in the folder',
     ),
   })
@@ -43,7 +50,7 @@ export const Agent = z
     createdAt: IsoTime,
     updatedAt: IsoTime,
     env: z.record(z.string(), z.literal('***')).describe('Names only: values are never shown'),
-    config: AgentConfig,
+    config: DeployConfig,
   })
   .meta({ id: 'Agent' })
 export type Agent = z.infer<typeof Agent>

@@ -11,13 +11,48 @@ export const MessageSend = AgentOptions.extend({
     z.string().min(1, 'must not be empty').max(MAX_MESSAGE_CHARS),
     z.array(ContentBlock).min(1).max(MAX_CONTENT_BLOCKS),
   ]),
+  queue: z.boolean().optional().describe('Wait for the turn under way instead of being refused'),
 }).meta({ id: 'MessageSend' })
 export type MessageSend = z.infer<typeof MessageSend>
+
+/** Names one request, so that it can be repeated without being done twice. */
+export const IdempotencyKey = z
+  .string()
+  .regex(/^[\x21-\x7e]{1,255}$/, 'must be 1 to 255 printable ASCII characters without spaces')
+
+export const SendQuery = z.object({
+  async: z
+    .enum(['', 'true', '1', 'false', '0'])
+    .optional()
+    .transform((value) => value !== undefined && value !== 'false' && value !== '0')
+    .describe('Answer 202 as soon as the message is durable'),
+})
+
+export const AcceptedReply = z
+  .object({ turnId: z.string(), status: z.enum(['running', 'queued']) })
+  .meta({ id: 'AcceptedTurn' })
+export type AcceptedReply = z.infer<typeof AcceptedReply>
+
+/** How a turn came out, for a client that waits instead of reading a stream. */
+export interface TurnReply extends DoneEventData {
+  /** The agent's final answer, where it gave one. */
+  result: string | null
+  /** The SDK's own `result` message. */
+  message: Record<string, unknown> | null
+}
+
+export const InterruptReply = z.object({
+  ok: z.literal(true),
+  turnId: z.string().optional().describe('The turn that was asked to stop'),
+  cancelled: z.array(z.string()).describe('Turns that waited and will not begin'),
+})
+export type InterruptReply = z.infer<typeof InterruptReply>
 
 /** Everything a client may see of a session is one of these, in this order of `seq`. */
 export const EVENT_TYPES = [
   'turn',
   'message',
+  'permission_request',
   'egress_denied',
   'limit',
   'status',
@@ -45,6 +80,17 @@ export const MessageList = z.object({
   cursor: z.coerce.number().int().min(0).optional().describe('The nextCursor of the page before'),
 })
 export type MessageList = z.input<typeof MessageList>
+
+export const EventList = MessageList.extend({
+  types: z
+    .string()
+    .transform((text) => text.split(','))
+    .pipe(z.array(z.enum(EVENT_TYPES)))
+    .optional()
+    .describe('Only these, separated by commas'),
+  turnId: z.uuid().optional().describe('Only of this turn'),
+})
+export type EventList = z.input<typeof EventList>
 
 export interface TurnEventData {
   turnId: string

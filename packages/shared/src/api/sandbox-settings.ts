@@ -11,6 +11,13 @@ export const Limits = z
     openFiles: z.number().int().min(64),
     fileSizeMb: z.number().int().min(1).describe('The largest single file'),
     diskMb: z.number().int().min(32).describe('Workspace and home together'),
+    outputMbPerSecond: z
+      .number()
+      .int()
+      .min(1)
+      .describe(
+        'What a sandbox may send its host, on top of a burst of 8 s; more comes slower, none is lost',
+      ),
   })
   .meta({ id: 'Limits' })
 export type Limits = z.infer<typeof Limits>

@@ -1,0 +1,99 @@
+import { access } from 'node:fs/promises'
+import { join } from 'node:path'
+import {
+  type NetworkPolicy,
+  packageEnv,
+  type Sandbox,
+  type SandboxPaths,
+  type SessionDirs,
+} from '@ash-ai/sandbox'
+import { AshError, type EgressDeniedEventData, ExecReply, type LimitEventData } from '@ash-ai/shared'
+import { type InstallStep, type PackageIndexes, packageSteps } from './agent-packages.ts'
+import type { AgentForSession } from './agent-queries.ts'
+
+const SCRIPT_TIMEOUT_MS = 300_000
+const PACKAGES_TIMEOUT_MS = 600_000
+const MAX_SHOWN_CHARS = 16_000
+const MAX_REASON_CHARS = 500
+
+/** What the set-up says for the log of every session that it is done for. */
+export type SetupNote =
+  | { type: 'log'; data: { level: 'info' | 'error'; source: string; text: string } }
+  | { type: 'limit'; data: LimitEventData }
+  | { type: 'egress_denied'; data: EgressDeniedEventData }
+
+/** What this server knows of installing. */
+export interface InstallHost {
+  indexes: PackageIndexes
+  /** Where things are as a sandbox sees them. */
+  pathsInside: (dirs: SessionDirs) => Pick<SandboxPaths, 'home' | 'nodeDir'>
+}
+
+export interface SetupRun {
+  sandbox: Sandbox
+  /** The deployed folder: what its scripts say is what runs, whatever became of the copies in the workspace. */
+  agent: Pick<AgentForSession, 'dir' | 'packages'>
+  note: (note: SetupNote) => unknown
+}
+
+/** Whether anything is to be done before a session of the agent can begin. */
+export async function needsInstall({ dir, packages }: SetupRun['agent']): Promise<boolean> {
+  return hasPackages(packages.pip) || hasPackages(packages.npm) || (await exists(join(dir, 'install.sh')))
+}
+
+/** Variables by which the agent finds its packages. */
+export function installedEnv(
+  { pathsInside }: InstallHost,
+  { packages }: Pick<AgentForSession, 'packages'>,
+  dirs: SessionDirs,
+): Record<string, string> {
+  const has = { pip: hasPackages(packages.pip), npm: hasPackages(packages.npm) }
+  return packageEnv(pathsInside(dirs), has)
+}
+
+/** Installs the agent's packages, then runs its install.sh, inside the sandbox. Throws `setup_failed`. */
+export async function installAgent(
+  { indexes }: InstallHost,
+  run: SetupRun,
+  policy: NetworkPolicy,
+): Promise<void> {
+  for (const step of packageSteps(run.agent.packages, indexes, policy)) {
+    await runStep(run, step, PACKAGES_TIMEOUT_MS)
+  }
+  await runScript(run, 'install.sh')
+}
+
+/** Runs a script of the agent, if it has it. Throws `setup_failed`. */
+export async function runScript(run: SetupRun, name: 'install.sh' | 'startup.sh'): Promise<void> {
+  if (!(await exists(join(run.agent.dir, name)))) return
+  // By its path: the agent may have put another bash where its own programs are.
+  await runStep(run, { name, command: `exec /bin/bash "$ASH_AGENT_DIR/${name}"` }, SCRIPT_TIMEOUT_MS)
+}
+
+async function runStep(
+  { sandbox, note }: SetupRun,
+  { name, command, missing }: Pick<InstallStep, 'name' | 'command'> & Partial<InstallStep>,
+  timeoutMs: number,
+): Promise<void> {
+  const reply = await sandbox.bridge.call({ cmd: 'exec', command: `exec 2>&1; ${command}`, timeoutMs })
+  const result = ExecReply.safeParse(reply)
+  if (!result.success)
+    throw new AshError('bridge_protocol_error', `The sandbox did not say how ${name} ended`)
+  const { stdout, exitCode, signal, timedOut } = result.data
+  const level = exitCode === 0 ? 'info' : 'error'
+  await note({ type: 'log', data: { level, source: name, text: stdout.slice(-MAX_SHOWN_CHARS) } })
+  if (exitCode === 0) return
+  const end = stdout.trim().slice(-MAX_REASON_CHARS)
+  if (missing && exitCode === missing.exitCode)
+    throw new AshError('setup_failed', `${name} of the agent cannot run. ${missing.remedy} (${end})`)
+  const how = timedOut ? `took longer than ${timeoutMs / 1000} s` : `ended with ${exitCode ?? signal}`
+  throw new AshError('setup_failed', `${name} of the agent ${how}: ${end || 'it said nothing'}`)
+}
+
+const hasPackages = (specs: string[] | undefined) => specs !== undefined && specs.length > 0
+
+const exists = (path: string) =>
+  access(path).then(
+    () => true,
+    () => false,
+  )

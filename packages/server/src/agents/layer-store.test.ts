@@ -1,0 +1,68 @@
+import { lstat, mkdir, readdir, writeFile } from 'node:fs/promises'
+import { dirname, join } from 'node:path'
+import { layerIn } from '@ash-ai/sandbox'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { openSecretBox } from '../db/secret-box.ts'
+import { type TestDb, testDatabases } from '../db/testing/test-databases.ts'
+import { cleanAgentFolders, deployAgent, removeAgent } from './agent-deploy.ts'
+import { type AgentStore, getAgentForSession } from './agent-queries.ts'
+import { findLayer, layerDir, storeLayer } from './layer-store.ts'
+
+for (const database of testDatabases) {
+  describe(`layers on ${database.kind}`, () => {
+    let opened: TestDb
+    let store: AgentStore
+    beforeAll(async () => {
+      opened = await database.open()
+      store = { db: opened.db, dataDir: opened.dataDir, secrets: await openSecretBox(opened) }
+    })
+    afterAll(() => opened.close())
+
+    const deploy = async (name: string, env: Record<string, string> = {}) => {
+      const content = [Buffer.from('x')]
+      const entries = [{ path: 'CLAUDE.md', isExecutable: false, content }]
+      await deployAgent(store, 'default', { name, entries, env })
+      return layerDir(store.dataDir, 'default', await getAgentForSession(store, 'default', name))
+    }
+    const keep = async (dir: string) => {
+      const folders = layerIn(join(store.dataDir, `from-${Math.random()}`))
+      for (const folder of [folders.workspace, folders.home]) await mkdir(folder, { recursive: true })
+      await storeLayer(store.dataDir, { folders, diskMb: 10 }, dir)
+    }
+
+    test('no two versions and no two agents share one, whatever they have in common', async () => {
+      const dirs = [await deploy('a'), await deploy('b'), await deploy('a', { X: '1' })]
+      expect(new Set(dirs).size).toBe(3)
+      await removeAgent(store, 'default', 'a')
+      expect(dirs).not.toContain(await deploy('a'))
+    })
+
+    test('a start keeps the layers of versions there are, and removes everything else', async () => {
+      const dir = await deploy('kept')
+      await keep(dir)
+      const strays = [
+        join(dirname(dir), 'v1-0000'),
+        join(store.dataDir, 'layers', 'default', 'nobody', 'v1-0'),
+      ]
+      const staging = join(store.dataDir, 'layers', '.staging')
+      for (const path of [...strays, join(staging, 'half')]) await mkdir(path, { recursive: true })
+      await writeFile(join(staging, 'half', 'file'), 'x')
+      await cleanAgentFolders(store)
+      expect(await findLayer(dir)).toMatchObject({ layer: layerIn(dir) })
+      for (const path of [...strays, staging])
+        await expect(lstat(path)).rejects.toMatchObject({ code: 'ENOENT' })
+    })
+
+    test('an agent that is deleted takes its layers along, those of others stay', async () => {
+      const [gone, other] = [await deploy('gone'), await deploy('other')]
+      await keep(gone)
+      await keep(other)
+      await removeAgent(store, 'default', 'gone')
+      expect([await findLayer(gone), await findLayer(other)]).toMatchObject([
+        undefined,
+        { size: { entries: 2 } },
+      ])
+      expect(await readdir(join(store.dataDir, 'layers', 'default'))).not.toContain('gone')
+    })
+  })
+}

@@ -1,0 +1,29 @@
+import type { SSEWriter } from '../http/sse-writer.ts'
+import type { Cursor, EventLog, Frame } from './event-log.ts'
+
+export interface LogStream {
+  log: EventLog
+  after: Cursor
+  /** Nothing follows the frame for which this is true; without it the stream goes on. */
+  isLast?: (frame: Frame) => boolean
+  /** Hears of each batch that was handed to the connection. */
+  onSent?: (frames: Frame[]) => void
+  /** Ends the stream from this side. */
+  closing?: AbortSignal
+}
+
+/** Copies frames to the client until one of them is the last, or the client is gone. */
+export async function streamLog(writer: SSEWriter, stream: LogStream): Promise<void> {
+  const { log, after, isLast, onSent, closing } = stream
+  const signal = closing ? AbortSignal.any([writer.signal, closing]) : writer.signal
+  for await (const frames of log.read(after, signal)) {
+    const last = isLast ? frames.findIndex(isLast) : -1
+    const sent = last < 0 ? frames : frames.slice(0, last + 1)
+    const text = sent.map((frame) => frame.text).join('')
+    if (last >= 0) writer.end(text)
+    else await writer.write(text)
+    onSent?.(sent)
+    if (last >= 0) return
+  }
+  writer.end()
+}
