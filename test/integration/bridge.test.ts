@@ -114,12 +114,11 @@ async function turn(
   options: Record<string, unknown> = {},
 ): Promise<TurnResult> {
   const events: BridgeEvent[] = []
-  for await (const event of client.request({ cmd: 'query', content, options })) events.push(event)
-  const last = events.at(-1)
+  const end = await client.run({ cmd: 'query', content, options }, (event) => void events.push(event))
   return {
-    events,
-    done: last?.ev === 'done' ? last.data : undefined,
-    error: last?.ev === 'error' ? last : undefined,
+    events: [...events, end],
+    done: end.ev === 'done' ? end.data : undefined,
+    error: end.ev === 'error' ? end : undefined,
   }
 }
 

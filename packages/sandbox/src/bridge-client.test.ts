@@ -58,11 +58,13 @@ async function nextCommand(commands: AsyncIterator<BridgeCommand>): Promise<Brid
   return value
 }
 
-async function collect(events: AsyncIterable<BridgeEvent>): Promise<BridgeEvent[]> {
+/** Every event of a command, the one that ends it included. */
+async function collect(client: BridgeClient, command: Parameters<BridgeClient['run']>[0]) {
   const all: BridgeEvent[] = []
-  for await (const event of events) all.push(event)
-  return all
+  const end = await client.run(command, (event) => void all.push(event))
+  return [...all, end]
 }
+const QUERY = { cmd: 'query' as const, content: 'hi', options: {} }
 
 const codeOf = async (work: Promise<unknown>) =>
   work.then(
@@ -91,7 +93,7 @@ test('commands under way at once each get their own answer, in whatever order', 
 
 test('a turn iterates its messages as they were written, up to its end', async () => {
   const { client, bridge, commands } = await connectPair()
-  const turn = collect(client.request({ cmd: 'query', content: 'hi', options: { model: 'm' } }))
+  const turn = collect(client, { ...QUERY, options: { model: 'm' } })
   const { id, ...command } = await nextCommand(commands)
   expect(command).toEqual({ cmd: 'query', content: 'hi', options: { model: 'm' } })
   const message = { type: 'assistant', text: 'grüße\u2028', n: 1 }
@@ -116,23 +118,44 @@ test('an event cut into single bytes arrives whole', async () => {
 
 test('messages between turns belong to no command', async () => {
   const { client, bridge } = await connectPair()
-  bridge.write(encodeMessage(UNSOLICITED, { type: 'system' }))
-  const { value } = await client.unsolicited().next()
-  expect(value).toMatchObject({ ev: 'message', type: 'system' })
+  bridge.write(encodeMessage(UNSOLICITED, { type: 'system' }) + encodeLine({ ev: 'ready', id: UNSOLICITED }))
+  await client.ready // Both came before anybody wanted them.
+  const { promise, resolve } = Promise.withResolvers<BridgeEvent>()
+  client.takeUnsolicited(resolve).catch(() => {})
+  expect(await promise).toMatchObject({ ev: 'message', type: 'system' })
 })
 
 test('a late answer to an abandoned command is ignored', async () => {
   const { client, bridge, commands } = await connectPair()
-  const abandoned = client.request({ cmd: 'query', content: 'hi', options: {} })
-  const first = abandoned.next()
+  const abandoned = client.run(QUERY, () => {
+    throw new Error('no more')
+  })
   const { id } = await nextCommand(commands)
   bridge.write(encodeMessage(id, { type: 'system' }))
-  await first
-  await abandoned.return(undefined)
+  await expect(abandoned).rejects.toThrow('no more')
   bridge.write(encodeLine({ ev: 'done', id, data: { stopReason: 'end_turn' } }))
   const call = client.call({ cmd: 'interrupt' })
   bridge.write(encodeLine({ ev: 'result', id: (await nextCommand(commands)).id, data: 'alive' }))
   expect(await call).toBe('alive')
+})
+
+test('an event is handed on when the one before it is taken, the end last', async () => {
+  const { client, bridge, commands } = await connectPair()
+  const order: string[] = []
+  const turn = client.run(QUERY, async (event) => {
+    const name = event.ev === 'message' ? event.type : event.ev
+    order.push(`${name} begins`)
+    await new Promise(setImmediate)
+    order.push(`${name} taken`)
+  })
+  const { id } = await nextCommand(commands)
+  bridge.write(
+    encodeMessage(id, { type: 'a' }) +
+      encodeMessage(id, { type: 'b' }) +
+      encodeLine({ ev: 'done', id, data: { stopReason: 'end_turn' } }),
+  )
+  expect((await turn).ev).toBe('done')
+  expect(order).toEqual(['a begins', 'a taken', 'b begins', 'b taken'])
 })
 
 test.each([
@@ -168,7 +191,7 @@ const HOSTILE: [string, (id: string) => string | Buffer][] = [
 
 test.each(HOSTILE)('%s ends the connection and fails what is under way', async (_, bytes) => {
   const { client, bridge, commands } = await connectPair()
-  const codes = [codeOf(client.call({ cmd: 'interrupt' })), codeOf(client.unsolicited().next())]
+  const codes = [codeOf(client.call({ cmd: 'interrupt' })), codeOf(client.takeUnsolicited(() => {}))]
   const { id } = await nextCommand(commands)
   bridge.write(bytes(id))
   expect(await Promise.all(codes)).toEqual(['bridge_protocol_error', 'bridge_protocol_error'])
@@ -191,13 +214,16 @@ test('a line that never ends is cut off at the limit', async () => {
 test('what came before the broken line is still delivered', async () => {
   const { client, bridge, commands } = await connectPair()
   const seen: BridgeEvent['ev'][] = []
-  const turn = (async () => {
-    for await (const { ev } of client.request({ cmd: 'query', content: 'hi', options: {} })) seen.push(ev)
-  })()
+  const turn = client.run(QUERY, async ({ ev }) => {
+    await new Promise(setImmediate)
+    seen.push(ev)
+  })
   const { id } = await nextCommand(commands)
-  bridge.write(`${encodeMessage(id, { type: 'assistant' })}garbage\n`)
+  const line = encodeMessage(id, { type: 'assistant' })
+  const bytes = [...Array(3).fill(Buffer.from(line)), Buffer.from([0xff, 0x0a]), Buffer.from(line)]
+  bridge.write(Buffer.concat(bytes))
   expect(await codeOf(turn)).toBe('bridge_protocol_error')
-  expect(seen).toEqual(['message'])
+  expect(seen).toEqual(['message', 'message', 'message'])
 })
 
 test('a bridge that dies in the middle of a line fails what is under way with sandbox_died', async () => {
@@ -234,28 +260,31 @@ async function flood(bridge: Socket, stream: Socket, id: string): Promise<number
 
 test('a slow reader holds back a fast bridge, loses nothing and goes on when it reads again', async () => {
   const { client, bridge, stream, commands } = await connectPair()
-  const turn = client.request({ cmd: 'query', content: 'hi', options: {} })
-  const first = turn.next()
+  const { promise: isOpen, resolve: open } = Promise.withResolvers<void>()
+  let received = 0
+  const turn = client.run(QUERY, ({ ev }) => {
+    if (ev === 'message') received++
+    return received === 1 ? isOpen : undefined
+  })
   const { id } = await nextCommand(commands)
   const sent = await flood(bridge, stream, id)
   expect(stream.bytesRead).toBeLessThan(5 * 1024 * 1024)
   expect(bridge.writableLength).toBeGreaterThan(FLOOD_BYTES / 2)
   bridge.write(encodeLine({ ev: 'done', id, data: { stopReason: 'end_turn' } }))
-  let received = (await first).value ? 1 : 0
-  for await (const event of turn) if (event.ev === 'message') received++
+  open()
+  expect((await turn).ev).toBe('done')
   expect(received).toBe(sent)
 })
 
-test('whoever stops iterating leaves the connection usable, however much was unread', async () => {
+test('whoever takes no more leaves the connection usable, however much was unread', async () => {
   const { client, bridge, stream, commands } = await connectPair()
   for (let round = 0; round < 3; round++) {
-    const turn = client.request({ cmd: 'query', content: 'hi', options: {} })
-    const first = turn.next()
+    const { promise: isOpen, reject: leave } = Promise.withResolvers<void>()
+    const turn = client.run(QUERY, () => isOpen)
     const { id } = await nextCommand(commands)
     await flood(bridge, stream, id)
-    await first
-    for (let read = 0; read < 20; read++) await turn.next()
-    await turn.return(undefined)
+    leave(new Error('no more'))
+    await expect(turn).rejects.toThrow('no more')
   }
   const call = client.call({ cmd: 'interrupt' })
   const { id } = await nextCommand(commands)
@@ -302,16 +331,18 @@ test('a bridge that answers pings may take its time, and an idle one is not aske
   const call = client.call({ cmd: 'interrupt' })
   const { id, cmd } = await nextCommand(commands)
   expect(cmd).toBe('interrupt')
-  const turn = client.request({ cmd: 'query', content: 'hi', options: {} })
-  const message = turn.next()
+  let heard = () => {}
+  client.run(QUERY, () => heard()).catch(() => {})
   const query = await nextCommand(commands)
   for (let round = 0; round < 20; round++) {
     vi.advanceTimersByTime(5_000)
     const ping = await nextCommand(commands)
     bridge.write(encodeLine({ ev: 'pong', id: ping.id }))
+    const message = new Promise<void>((resolve) => {
+      heard = resolve
+    })
     bridge.write(encodeMessage(query.id, { type: 'system' }))
-    if (round === 0) await message
-    else await turn.next()
+    await message
   }
   bridge.write(encodeLine({ ev: 'result', id, data: 'at last' }))
   expect(await call).toBe('at last')

@@ -10,6 +10,7 @@ import {
   MAX_LINE_BYTES,
   MAX_OUTSTANDING_COMMANDS,
   ProtocolError,
+  type TerminalEvent,
   UNSOLICITED,
 } from '@ash-ai/shared'
 import { OutputMeter } from './output-meter.ts'
@@ -29,21 +30,43 @@ type CommandInput = BridgeCommand extends infer Command
     : never
   : never
 
-/** Events that wait to be taken by whoever iterates them. */
-class Inbox {
-  waiting: { event: BridgeEvent; chars: number }[] = []
-  wake: () => void = () => {}
+type StreamEvent = Exclude<BridgeEvent, TerminalEvent>
 
-  take(): { event: BridgeEvent; chars: number }[] {
-    const taken = this.waiting
-    this.waiting = []
-    return taken
+/** Takes an event; what follows waits for as long as it returns a promise. */
+export type TakeEvent = (event: StreamEvent) => Promise<void> | void
+
+interface Received {
+  event: BridgeEvent
+  chars: number
+}
+
+/** Where the events of one command go, each after the one before it was taken. */
+class Inbox {
+  readonly take: TakeEvent
+  readonly ended = Promise.withResolvers<TerminalEvent>()
+  isBusy = false
+  /** The connection is over; told when everything that came before is taken. */
+  failure: AshError | undefined
+  #waiting: Received[] = []
+  #next = 0
+
+  constructor(take: TakeEvent) {
+    this.take = take
+    this.ended.promise.catch(() => {}) // Told to whoever runs the command; of unsolicited events nobody does.
   }
 
-  changed(): Promise<void> {
-    return new Promise((resolve) => {
-      this.wake = resolve
-    })
+  push(received: Received): void {
+    this.#waiting.push(received)
+  }
+
+  /** Not `Array.shift`, which moves all the others up: a turn held back has many. */
+  shift(): Received | undefined {
+    const received = this.#waiting[this.#next++]
+    if (received === undefined || this.#next * 2 > this.#waiting.length) {
+      this.#waiting.splice(0, this.#next)
+      this.#next = 0
+    }
+    return received
   }
 }
 
@@ -58,7 +81,8 @@ export class BridgeClient {
   readonly closed: Promise<AshError>
   readonly #stream: Duplex
   readonly #commands = new Map<string, Inbox>()
-  readonly #unsolicited = new Inbox()
+  /** Nobody takes these at first. */
+  #unsolicited = new Inbox(() => {})
   readonly #watchdog: NodeJS.Timeout
   readonly #explainEnd: () => Promise<AshError>
   readonly #pongTimeoutMs: number
@@ -80,6 +104,7 @@ export class BridgeClient {
     outputMbPerSecond = Number.POSITIVE_INFINITY,
   ) {
     this.#stream = stream
+    this.#unsolicited.isBusy = true
     this.#explainEnd = explainEnd
     this.#pongTimeoutMs = pongTimeoutMs
     this.#output = new OutputMeter(outputMbPerSecond)
@@ -102,57 +127,44 @@ export class BridgeClient {
     return this.#output.excesses
   }
 
-  /** Sends a command; iterates its events up to and including the one that ends it. */
-  async *request(command: CommandInput): AsyncGenerator<BridgeEvent> {
+  /** Sends a command and hands its events to `take`; resolves with the one that ends it. */
+  async run(command: CommandInput, take: TakeEvent = () => {}): Promise<TerminalEvent> {
     if (this.#failure) throw this.#failure
     if (this.#commands.size >= MAX_OUTSTANDING_COMMANDS) throw new Error('too many commands under way')
     if (this.#commands.size === 0) this.#lastHeardMs = Date.now()
     const id = String(this.#nextId++)
     const line = encodeCommand({ ...command, id } as BridgeCommand)
-    const inbox = new Inbox()
+    const inbox = new Inbox(take)
     this.#commands.set(id, inbox)
+    this.#stream.write(line)
     try {
-      this.#stream.write(line)
-      for await (const event of this.#drain(inbox)) {
-        yield event
-        if (isTerminal(event)) return
-      }
+      return await inbox.ended.promise
     } finally {
       this.#commands.delete(id)
-      for (const { chars } of inbox.take()) this.#taken(chars)
+      this.#forget(inbox)
     }
   }
 
-  /** SDK messages that belong to no command, for as long as the connection lasts. */
-  async *unsolicited(): AsyncGenerator<BridgeEvent> {
-    yield* this.#drain(this.#unsolicited)
-  }
-
-  async *#drain(inbox: Inbox): AsyncGenerator<BridgeEvent> {
-    for (;;) {
-      const batch = inbox.take().reverse()
-      try {
-        for (let next = batch.pop(); next !== undefined; next = batch.pop()) {
-          this.#taken(next.chars)
-          yield next.event
-        }
-      } finally {
-        // Whoever stops iterating leaves the rest: it must not hold back what others wait for.
-        for (const { chars } of batch) this.#taken(chars)
-      }
-      if (inbox.waiting.length > 0) continue
-      if (this.#failure) throw this.#failure
-      await inbox.changed()
+  /** Hands on the events that belong to no command. Rejects when the connection is over or `take` fails. */
+  async takeUnsolicited(take: TakeEvent): Promise<void> {
+    if (this.#failure) throw this.#failure
+    const early = this.#unsolicited
+    const inbox = new Inbox(take)
+    for (let next = early.shift(); next !== undefined; next = early.shift()) inbox.push(next)
+    this.#unsolicited = inbox
+    this.#handOn(inbox)
+    try {
+      await inbox.ended.promise
+    } finally {
+      this.#forget(inbox)
     }
   }
 
   /** Sends a command whose only event is its answer. Throws what an `error` event says. */
   async call(command: CommandInput): Promise<unknown> {
-    for await (const event of this.request(command)) {
-      if (event.ev === 'result') return event.data
-      if (event.ev === 'error') throw bridgeError(event)
-    }
-    return undefined
+    const end = await this.run(command)
+    if (end.ev === 'error') throw bridgeError(end)
+    return end.ev === 'result' ? end.data : undefined
   }
 
   /** Ends the connection; commands under way fail with `reason`. */
@@ -162,7 +174,10 @@ export class BridgeClient {
     clearInterval(this.#watchdog)
     clearTimeout(this.#throttle)
     this.#stream.destroy()
-    for (const inbox of [...this.#commands.values(), this.#unsolicited]) inbox.wake()
+    for (const inbox of [...this.#commands.values(), this.#unsolicited]) {
+      inbox.failure = reason
+      this.#handOn(inbox)
+    }
     this.#isClosed(reason)
   }
 
@@ -199,10 +214,45 @@ export class BridgeClient {
       if (this.#wasSent(event.id)) return
       throw new ProtocolError('an event for a command that was never sent')
     }
-    inbox.waiting.push({ event, chars })
+    inbox.push({ event, chars })
     this.#queuedChars += chars
+    this.#handOn(inbox)
     if (this.#queuedChars > HIGH_WATER_CHARS) this.#stream.pause()
-    inbox.wake()
+  }
+
+  /** In order, and without a pause as long as none is asked for: most of what comes needs none. */
+  #handOn(inbox: Inbox): void {
+    if (inbox.isBusy) return
+    for (let next = inbox.shift(); next !== undefined; next = inbox.shift()) {
+      this.#taken(next.chars)
+      const busy = this.#hand(inbox, next.event)
+      if (!busy) continue
+      inbox.isBusy = true
+      busy.then(
+        () => {
+          inbox.isBusy = false
+          this.#handOn(inbox)
+        },
+        (error: unknown) => inbox.ended.reject(error),
+      )
+      return
+    }
+    if (inbox.failure) inbox.ended.reject(inbox.failure)
+  }
+
+  #hand(inbox: Inbox, event: BridgeEvent): Promise<void> | void {
+    if (isTerminal(event)) return inbox.ended.resolve(event)
+    try {
+      return inbox.take(event)
+    } catch (error) {
+      inbox.ended.reject(error)
+    }
+  }
+
+  /** Whoever takes no more leaves the rest: it must not hold back what others wait for. */
+  #forget(inbox: Inbox): void {
+    inbox.isBusy = true
+    for (let next = inbox.shift(); next !== undefined; next = inbox.shift()) this.#taken(next.chars)
   }
 
   #wasSent(id: string): boolean {
@@ -249,7 +299,7 @@ function encodeCommand(command: BridgeCommand): string {
   throw new AshError('payload_too_large', `A message to the sandbox may have ${MAX_LINE_BYTES} bytes`)
 }
 
-function isTerminal(event: BridgeEvent): boolean {
+function isTerminal(event: BridgeEvent): event is TerminalEvent {
   return event.ev === 'done' || event.ev === 'error' || event.ev === 'result' || event.ev === 'pong'
 }
 

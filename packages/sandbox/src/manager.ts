@@ -148,7 +148,7 @@ function liveSandbox(
   const { dirs, limits, onLimit } = request
   let diskState: DiskState = 'ok'
   const counters = {
-    usage: () => process.usage(),
+    hits: () => process.hits(),
     outputExcesses: () => bridge.outputExcesses,
     diskState: async () => {
       diskState = await disk.stateOf(dirs, limits.diskMb)

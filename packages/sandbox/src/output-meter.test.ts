@@ -81,10 +81,8 @@ async function floodAtOnce(): Promise<Flood> {
     server.close()
   })
   const received: BridgeEvent[] = []
-  const turn = (async () => {
-    for await (const event of client.request({ cmd: 'query', content: 'hi', options: {} }))
-      received.push(event)
-  })()
+  const query = { cmd: 'query' as const, content: 'hi', options: {} }
+  const turn = client.run(query, (event) => void received.push(event)).then((end) => void received.push(end))
   const line = encodeMessage('1', { type: 'stream_event', text: 'x'.repeat(16 * 1024) })
   const sent = Math.ceil((12 * MB) / line.length)
   for (let i = 0; i < sent; i++) bridge.write(line)

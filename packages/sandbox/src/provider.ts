@@ -1,5 +1,5 @@
 import type { Duplex } from 'node:stream'
-import type { ResourceUsage } from './limits/limit-backend.ts'
+import type { LimitHits, ResourceUsage } from './limits/limit-backend.ts'
 import type { EnforcementReport, ResourceLimits } from './limits/resource-limits.ts'
 import type { Runtime } from './runtime.ts'
 
@@ -45,6 +45,7 @@ export interface SandboxProcess {
   stream: Duplex
   exited: Promise<SandboxExit>
   usage(): Promise<ResourceUsage>
+  hits(): LimitHits
   /** Kills everything inside; resolves when it is gone. Safe to call again. */
   kill(): Promise<void>
 }

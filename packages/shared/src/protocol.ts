@@ -244,13 +244,36 @@ export class LineSplitter {
 
   /** The lines that this chunk completes. */
   *push(chunk: Uint8Array): Generator<string> {
-    let start = 0
-    for (let end = chunk.indexOf(NEWLINE); end >= 0; end = chunk.indexOf(NEWLINE, start)) {
-      const line = this.#take(chunk.subarray(start, end))
-      start = end + 1
-      if (line !== '') yield line
+    const first = chunk.indexOf(NEWLINE)
+    if (first < 0) return this.#keep(chunk)
+    const line = this.#take(chunk.subarray(0, first))
+    if (line !== '') yield line
+    const last = chunk.lastIndexOf(NEWLINE)
+    if (last > first) yield* this.#splitWhole(chunk.subarray(first + 1, last))
+    if (last + 1 < chunk.length) this.#keep(chunk.subarray(last + 1))
+  }
+
+  /** Most chunks hold many lines: to decode them together costs a fraction of decoding each. */
+  *#splitWhole(bytes: Uint8Array): Generator<string> {
+    for (const line of this.#decodeWhole(bytes)) if (line !== '') yield line
+  }
+
+  #decodeWhole(bytes: Uint8Array): Iterable<string> {
+    try {
+      return this.#decode(bytes).split('\n')
+    } catch {
+      // What comes before the line that is broken still counts.
+      return this.#decodeEach(bytes)
     }
-    if (start < chunk.length) this.#keep(chunk.subarray(start))
+  }
+
+  *#decodeEach(bytes: Uint8Array): Generator<string> {
+    for (let start = 0; start <= bytes.length; ) {
+      const newline = bytes.indexOf(NEWLINE, start)
+      const end = newline < 0 ? bytes.length : newline
+      yield this.#decode(bytes.subarray(start, end))
+      start = end + 1
+    }
   }
 
   #keep(part: Uint8Array): void {
@@ -264,6 +287,10 @@ export class LineSplitter {
     const bytes = this.#parts.length === 1 ? last : join(this.#parts, this.#size)
     this.#parts = []
     this.#size = 0
+    return this.#decode(bytes)
+  }
+
+  #decode(bytes: Uint8Array): string {
     try {
       return this.#decoder.decode(bytes)
     } catch {

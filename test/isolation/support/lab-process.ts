@@ -102,19 +102,16 @@ async function resume(name: string, env: Record<string, string>): Promise<StartR
 
 function remember(sandbox: LabSandbox, heard: Known['heard']): StartReply {
   known.set(sandbox.id, { sandbox, heard })
-  void (async () => {
-    for await (const { ev } of sandbox.bridge.unsolicited()) heard.unsolicited.push(ev)
-  })().catch(() => {})
+  sandbox.bridge.takeUnsolicited(({ ev }) => void heard.unsolicited.push(ev)).catch(() => {})
   return { name: sandbox.id, pid: sandbox.process.pid, dirs: sandbox.request.dirs }
 }
 
 async function turn({ bridge }: LabSandbox): Promise<TurnReply> {
-  const reply: TurnReply = { messages: 0, last: undefined }
-  for await (const { ev } of bridge.request({ cmd: 'query', content: 'hi', options: {} })) {
-    if (ev === 'message') reply.messages++
-    reply.last = ev
-  }
-  return reply
+  let messages = 0
+  const { ev: last } = await bridge.run({ cmd: 'query', content: 'hi', options: {} }, ({ ev }) => {
+    if (ev === 'message') messages++
+  })
+  return { messages, last }
 }
 
 /** An attempt may have cost the sandbox its life: then what was used up to that. */

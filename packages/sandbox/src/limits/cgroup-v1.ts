@@ -6,6 +6,7 @@ import {
   listGroups,
   makeGroup,
   readField,
+  readFieldNow,
   readNumber,
   removeGroup,
   writeControl,
@@ -71,8 +72,13 @@ function groupOf(parents: Record<string, string>, id: string): LimitGroup {
     if (hasUnified) await writeControl(folder('unified'), 'cgroup.freeze', isFrozen ? 1 : 0)
     else await writeControl(folder('freezer'), 'freezer.state', isFrozen ? 'FROZEN' : 'THAWED')
   }
+  const hits = () => ({
+    oomKills: readFieldNow(folder('memory'), 'memory.oom_control', 'oom_kill'),
+    processesRefused: readFieldNow(folder('pids'), 'pids.events', 'max'),
+  })
   return {
     setFrozen,
+    hits,
     async add(pid) {
       for (const controller of Object.keys(parents))
         await writeControl(folder(controller), 'cgroup.procs', pid)
@@ -84,8 +90,7 @@ function groupOf(parents: Record<string, string>, id: string): LimitGroup {
         peakMemoryBytes: await readNumber(memory, 'memory.max_usage_in_bytes'),
         cpuMs: (await readField(folder('unified'), 'cpu.stat', 'usage_usec')) / 1000,
         processes: await readNumber(pids, 'pids.current'),
-        oomKills: await readField(memory, 'memory.oom_control', 'oom_kill'),
-        processesRefused: await readField(pids, 'pids.events', 'max'),
+        ...hits(),
       }
     },
     async kill() {

@@ -6,6 +6,7 @@ import {
   listGroups,
   makeGroup,
   readField,
+  readFieldNow,
   readNumber,
   readPids,
   removeGroup,
@@ -90,7 +91,12 @@ async function createGroup(folder: string, limits: ResourceLimits): Promise<Limi
 }
 
 function groupOf(folder: string): LimitGroup {
+  const hits = () => ({
+    oomKills: readFieldNow(folder, 'memory.events', 'oom_kill'),
+    processesRefused: readFieldNow(folder, 'pids.events', 'max'),
+  })
   return {
+    hits,
     add: (pid) => writeControl(folder, 'cgroup.procs', pid),
     setFrozen: (isFrozen) => writeControl(folder, 'cgroup.freeze', isFrozen ? 1 : 0),
     async kill() {
@@ -104,8 +110,7 @@ function groupOf(folder: string): LimitGroup {
         peakMemoryBytes: await readNumber(folder, 'memory.peak'),
         cpuMs: (await readField(folder, 'cpu.stat', 'usage_usec')) / 1000,
         processes: await readNumber(folder, 'pids.current'),
-        oomKills: await readField(folder, 'memory.events', 'oom_kill'),
-        processesRefused: await readField(folder, 'pids.events', 'max'),
+        ...hits(),
       }
     },
   }

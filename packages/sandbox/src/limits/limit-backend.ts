@@ -16,6 +16,8 @@ export interface LimitGroup {
   /** Puts a process, and all it will start, under the limits. Called before the process runs anything. */
   add(pid: number): Promise<void>
   usage(): Promise<ResourceUsage>
+  /** Read at once: asked of every sandbox every second, it must cost next to nothing. */
+  hits(): LimitHits
   /** Kills everything in the group, also what was stopped or ignores signals. */
   kill(): Promise<void>
   /** Stops everything in the group from running, and lets it go on. */
@@ -24,12 +26,15 @@ export interface LimitGroup {
   remove(): Promise<void>
 }
 
-export interface ResourceUsage {
+/** How often the kernel killed for memory, and refused a process, since the group was made. */
+export interface LimitHits {
+  oomKills: number
+  processesRefused: number
+}
+
+export interface ResourceUsage extends LimitHits {
   memoryBytes: number
   peakMemoryBytes: number
   cpuMs: number
   processes: number
-  /** How often the kernel killed for memory, and refused a process, since the group was made. */
-  oomKills: number
-  processesRefused: number
 }

@@ -1,5 +1,5 @@
 import { release } from 'node:os'
-import type { LimitBackend, LimitGroup } from './limit-backend.ts'
+import type { LimitBackend, LimitGroup, LimitHits } from './limit-backend.ts'
 import type { ResourceLimits } from './resource-limits.ts'
 
 /**
@@ -22,20 +22,16 @@ export function createRlimitBackend(hasOwnUsers: boolean): LimitBackend {
   }
 }
 
+const NO_HITS: LimitHits = { oomKills: 0, processesRefused: 0 }
+
 /** Holds nothing and counts nothing. */
 export const NO_GROUP: LimitGroup = {
   add: async () => {},
   kill: async () => {},
   setFrozen: async () => {},
   remove: async () => {},
-  usage: async () => ({
-    memoryBytes: 0,
-    peakMemoryBytes: 0,
-    cpuMs: 0,
-    processes: 0,
-    oomKills: 0,
-    processesRefused: 0,
-  }),
+  hits: () => NO_HITS,
+  usage: async () => ({ memoryBytes: 0, peakMemoryBytes: 0, cpuMs: 0, processes: 0, ...NO_HITS }),
 }
 
 /** Arguments of `prlimit` that apply whatever else does; `processes` only where no control group counts them. */

@@ -3,7 +3,7 @@ import type { DiskState } from './disk/disk-backend.ts'
 import { DEFAULT_LIMITS } from './resource-limits.ts'
 import { type LimitHit, LimitWatch } from './watch-limits.ts'
 
-const usage = { memoryBytes: 0, peakMemoryBytes: 0, cpuMs: 0, processes: 0, oomKills: 0, processesRefused: 0 }
+const counted = { oomKills: 0, processesRefused: 0 }
 let diskState: DiskState = 'ok'
 let outputExcesses = 0
 let hits: LimitHit[] = []
@@ -11,11 +11,11 @@ let watch: LimitWatch
 beforeEach(() => {
   vi.useFakeTimers()
   hits = []
-  Object.assign(usage, { oomKills: 0, processesRefused: 0 })
+  Object.assign(counted, { oomKills: 0, processesRefused: 0 })
   diskState = 'ok'
   outputExcesses = 0
   const counters = {
-    usage: async () => ({ ...usage }),
+    hits: () => counted,
     diskState: async () => diskState,
     outputExcesses: () => outputExcesses,
   }
@@ -32,9 +32,9 @@ test('nothing is reported while nothing happens', async () => {
 })
 
 test('the first hit is told at once, repeats are told together', async () => {
-  usage.processesRefused = 1
+  counted.processesRefused = 1
   await vi.advanceTimersByTimeAsync(1_000)
-  usage.processesRefused = 40
+  counted.processesRefused = 40
   await vi.advanceTimersByTimeAsync(5_000)
   expect(hits.map(({ code, count }) => [code, count])).toEqual([['process_limit', 1]])
   await vi.advanceTimersByTimeAsync(6_000)
@@ -43,7 +43,7 @@ test('the first hit is told at once, repeats are told together', async () => {
 
 test('a death right after the kernel killed for memory is known as that, a later one is not', async () => {
   expect(await watch.hasJustKilled()).toBe(false)
-  usage.oomKills = 1
+  counted.oomKills = 1
   expect(await watch.hasJustKilled()).toBe(true)
   await vi.advanceTimersByTimeAsync(10_000)
   expect(await watch.hasJustKilled()).toBe(false)

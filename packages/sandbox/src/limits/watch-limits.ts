@@ -18,7 +18,7 @@ export interface LimitHit {
 }
 
 /** Where the watch reads what was used. */
-type Counters = Pick<SandboxProcess, 'usage'> & {
+type Counters = Pick<SandboxProcess, 'hits'> & {
   diskState(): Promise<DiskState>
   /** How often the sandbox sent more than its rate. */
   outputExcesses(): number
@@ -63,7 +63,7 @@ export class LimitWatch {
 
   async #poll(): Promise<void> {
     this.#output.update(this.#counters.outputExcesses())
-    const { oomKills, processesRefused } = await this.#counters.usage()
+    const { oomKills, processesRefused } = this.#counters.hits()
     this.#memory.update(oomKills)
     this.#processes.update(processesRefused)
     const isFull = (await this.#counters.diskState()) !== 'ok'

@@ -63,6 +63,7 @@ export async function watchProcess(
     stream,
     exited,
     usage: () => group.usage(),
+    hits: () => group.hits(),
     async kill() {
       // An init that a starting bwrap has not let go yet outlives a killed bwrap for ever, so its pid comes first.
       await Promise.race([init.isKnown, exited, delay(INIT_PID_MS, undefined, { ref: false })])

@@ -118,9 +118,9 @@ export function describeSandboxProvider(name: string, make: () => Promise<Provid
         stdout: expect.stringContaining('You are a test.'),
       })
       const events: BridgeEvent[] = []
-      for await (const event of sandbox.bridge.request({ cmd: 'query', content: 'hello', options: {} }))
-        events.push(event)
-      expect(events.at(-1)).toMatchObject({ ev: 'done', data: { stopReason: 'end_turn' } })
+      const query = { cmd: 'query' as const, content: 'hello', options: {} }
+      const end = await sandbox.bridge.run(query, (event) => void events.push(event))
+      expect(end).toMatchObject({ ev: 'done', data: { stopReason: 'end_turn' } })
       expect(events.some((event) => event.ev === 'message' && event.json.includes('echo: hello'))).toBe(true)
     })
 

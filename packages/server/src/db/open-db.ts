@@ -1,6 +1,6 @@
 import { mkdir, open } from 'node:fs/promises'
 import { join } from 'node:path'
-import { Kysely, PostgresDialect } from 'kysely'
+import { type CompiledQuery, Kysely, PostgresDialect } from 'kysely'
 import { migrate } from './migrate.ts'
 import { openPostgresPool } from './postgres-pool.ts'
 import { ThreadedSqliteDialect } from './sqlite-dialect.ts'
@@ -40,9 +40,22 @@ async function openSqlite(dataDir: string, sync: 'normal' | 'full'): Promise<Db>
   await mkdir(dataDir, { recursive: true })
   const path = join(dataDir, 'ash.db')
   await makePrivate(path)
-  return new Kysely<Tables>({
-    dialect: new ThreadedSqliteDialect({ path, sync, busyTimeoutMs: BUSY_TIMEOUT_MS }),
-  })
+  const dialect = new ThreadedSqliteDialect({ path, sync, busyTimeoutMs: BUSY_TIMEOUT_MS })
+  const db = new Kysely<Tables>({ dialect })
+  directChanges.set(db, (sql, parameters) => dialect.change(sql, parameters))
+  return db
+}
+
+type Change = (sql: string, parameters: readonly unknown[]) => Promise<number>
+
+/** Kysely's own way to the database is a dozen promises long, which every message of every turn would wait for. */
+const directChanges = new WeakMap<Db, Change>()
+
+/** Runs a statement that changes rows, outside any transaction. Resolves with their number. */
+export async function changeRows(db: Db, query: CompiledQuery, parameters: unknown[]): Promise<number> {
+  const direct = directChanges.get(db)
+  if (direct) return direct(query.sql, parameters)
+  return Number((await db.executeQuery({ ...query, parameters })).numAffectedRows)
 }
 
 /** SQLite gives its log files the mode of the database. */

@@ -22,14 +22,20 @@ import { TurnQueue } from './turn-queue.ts'
  * else, and everything in a transaction, goes to the writer.
  */
 export class ThreadedSqliteDialect implements Dialect {
-  readonly #options: WriterOptions
+  readonly #driver: ThreadedSqliteDriver
 
   constructor(options: WriterOptions) {
-    this.#options = options
+    this.#driver = new ThreadedSqliteDriver(options)
   }
 
   createDriver(): Driver {
-    return new ThreadedSqliteDriver(this.#options)
+    return this.#driver
+  }
+
+  /** Runs a statement that changes rows, straight on the writer. Resolves with their number. */
+  async change(sql: string, parameters: readonly unknown[]): Promise<number> {
+    const connection = await this.#driver.acquireConnection()
+    return connection.change(sql, parameters)
   }
 
   createQueryCompiler(): SqliteQueryCompiler {
@@ -149,6 +155,10 @@ class SqliteConnection implements DatabaseConnection {
         ? this.#threads.reads.run(sql, parameters)
         : await this.#write(sql, parameters)
     return { rows: rows as Row[], numAffectedRows: BigInt(changes) }
+  }
+
+  async change(sql: string, parameters: readonly unknown[]): Promise<number> {
+    return (await this.#write(sql, parameters)).changes
   }
 
   // biome-ignore lint/correctness/useYield: Kysely asks for a generator; a stream would hold the reader open.

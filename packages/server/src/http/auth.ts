@@ -1,4 +1,4 @@
-import { createHash, timingSafeEqual } from 'node:crypto'
+import { hash, timingSafeEqual } from 'node:crypto'
 import { AshError, DEFAULT_TENANT } from '@ash-ai/shared'
 import type { FastifyInstance, FastifyRequest } from 'fastify'
 import { findTenantByKeyHash } from '../api-keys/api-key-queries.ts'
@@ -39,9 +39,9 @@ async function authenticate(
   known: KnownKeys,
   key: string,
 ): Promise<string> {
-  const hash = sha256(key)
-  if (configuredHash && timingSafeEqual(hash, configuredHash)) return DEFAULT_TENANT
-  const keyHash = hash.toString('hex')
+  const digest = sha256(key)
+  if (configuredHash && timingSafeEqual(digest, configuredHash)) return DEFAULT_TENANT
+  const keyHash = digest.toString('hex')
   const tenantId = known.find(keyHash) ?? (await findTenantByKeyHash(db, keyHash))
   if (tenantId === undefined) throw unauthorized('The API key is not known to this server')
   known.remember(keyHash, tenantId)
@@ -80,4 +80,4 @@ function bearerKey(request: FastifyRequest): string {
 const unauthorized = (problem: string) =>
   new AshError('unauthorized', `${problem}. Send the header "Authorization: Bearer <key>".`)
 
-const sha256 = (text: string) => createHash('sha256').update(text).digest()
+const sha256 = (text: string) => hash('sha256', text, 'buffer')

@@ -73,8 +73,9 @@ function refuseUnknownRoute(request: FastifyRequest, reply: FastifyReply, method
 }
 
 function addReplyHeaders(app: FastifyInstance): void {
-  app.addHook('onRequest', async (request, reply) => {
+  app.addHook('onRequest', (request, reply, done) => {
     reply.headers({ 'x-request-id': request.id, 'x-content-type-options': 'nosniff' })
+    done()
   })
 }
 
@@ -83,15 +84,15 @@ function refuseWhileStopping(app: FastifyInstance): void {
   app.addHook('preClose', async () => {
     isStopping = true
   })
-  app.addHook('onRequest', async (_request, reply) => {
-    if (!isStopping) return
+  app.addHook('onRequest', (_request, reply, done) => {
+    if (!isStopping) return done()
     reply.header('connection', 'close')
-    throw new AshError('server_stopping', 'The server is shutting down', { retryAfterSeconds: 5 })
+    done(new AshError('server_stopping', 'The server is shutting down', { retryAfterSeconds: 5 }))
   })
 }
 
 function logRequests(app: FastifyInstance): void {
-  app.addHook('onResponse', async (request, reply) => {
+  app.addHook('onResponse', (request, reply, done) => {
     request.log.info(
       {
         method: request.method,
@@ -101,6 +102,7 @@ function logRequests(app: FastifyInstance): void {
       },
       'request',
     )
+    done()
   })
 }
 
@@ -112,15 +114,16 @@ const LINGER_MS = 500
  * take the reply with it, and waiting for the rest would let a client hold the connection.
  */
 function hangUpOnUnreadBodies(app: FastifyInstance): void {
-  app.addHook('onRequest', async ({ raw }, reply) => {
+  app.addHook('onRequest', ({ raw }, reply, done) => {
     // Kept here, since a request whose stream is destroyed no longer knows its connection.
     const { socket } = raw
     const hasBody =
       raw.headers['transfer-encoding'] !== undefined || raw.headers['content-length'] !== undefined
     // A request that a test injects has no connection.
-    if (!hasBody || !(socket instanceof Socket)) return
+    if (!hasBody || !(socket instanceof Socket)) return done()
     reply.raw.once('finish', () => {
       if (!raw.complete) setTimeout(() => raw.complete || socket.destroy(), LINGER_MS)
     })
+    done()
   })
 }

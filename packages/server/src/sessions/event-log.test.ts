@@ -77,10 +77,10 @@ for (const database of testDatabases) {
     test('previews keep their place between entries, take no seq and are not stored', async () => {
       const log = await openLog()
       await log.write('turn', 't', '{}')
-      log.preview('t', '{"p":1}')
-      log.preview('t', '{"p":2}')
+      void log.preview('t', '{"p":1}')
+      void log.preview('t', '{"p":2}')
       await log.write('message', 't', '{"m":1}')
-      log.preview('t', '{"p":3}')
+      void log.preview('t', '{"p":3}')
       await log.append('done', 't', '{}')
       const ids = (await readAll(log)).map(({ text }) => /^id: (\S+)/.exec(text)?.[1])
       expect(ids).toEqual(['1', '1.1', '1.2', '2', '2.1', '3'])
@@ -90,8 +90,8 @@ for (const database of testDatabases) {
     test('a reader may start anywhere, also after a preview', async () => {
       const log = await openLog()
       await log.write('turn', 't', '{}')
-      log.preview('t', '{"p":1}')
-      log.preview('t', '{"p":2}')
+      void log.preview('t', '{"p":1}')
+      void log.preview('t', '{"p":2}')
       await log.append('done', 't', '{}')
       expect((await readAll(log, { seq: 1, sub: 1 })).map(({ seq, sub }) => [seq, sub])).toEqual([
         [1, 2],

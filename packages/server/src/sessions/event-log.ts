@@ -85,10 +85,10 @@ export class EventLog {
     return this.#failure !== undefined
   }
 
-  /** Queues an entry. Resolves at once while the writer keeps up, later when it has caught up. */
-  async write(type: EventType, turnId: string | null, data: string): Promise<void> {
+  /** Queues an entry. Where the writer does not keep up, the promise says when it has caught up. */
+  write(type: EventType, turnId: string | null, data: string): Promise<void> | undefined {
     this.#enqueue({ type, turnId, data, isPreview: false })
-    if (this.#pendingChars > PENDING_MAX_CHARS) await this.flushed()
+    return this.#caughtUp()
   }
 
   /** Queues an entry and resolves, with its `seq`, when it is durable. */
@@ -98,14 +98,14 @@ export class EventLog {
     })
   }
 
-  /** Resolves at once while the writer keeps up, later when it has caught up. */
-  async keptUp(): Promise<void> {
-    if (this.#pendingChars > PENDING_MAX_CHARS) await this.flushed()
+  /** Shows a partial message to whoever reads along; it takes no `seq` and is not stored. */
+  preview(turnId: string | null, data: string): Promise<void> | undefined {
+    this.#enqueue({ type: 'message', turnId, data, isPreview: true })
+    return this.#caughtUp()
   }
 
-  /** Shows a partial message to whoever reads along; it takes no `seq` and is not stored. */
-  preview(turnId: string | null, data: string): void {
-    this.#enqueue({ type: 'message', turnId, data, isPreview: true })
+  #caughtUp(): Promise<void> | undefined {
+    return this.#pendingChars > PENDING_MAX_CHARS ? this.flushed() : undefined
   }
 
   /** Resolves when everything queued is durable. */

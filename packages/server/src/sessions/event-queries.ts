@@ -1,6 +1,6 @@
 import { AshError, type EventType } from '@ash-ai/shared'
 import { type CompiledQuery, type SelectQueryBuilder, sql } from 'kysely'
-import type { Db } from '../db/open-db.ts'
+import { changeRows, type Db } from '../db/open-db.ts'
 import type { Tables } from '../db/tables.ts'
 import type { Fence } from './session-queries.ts'
 
@@ -38,8 +38,7 @@ export async function insertEvents(db: Db, fence: Fence, batch: EventBatch): Pro
   }
   parameters.push(tenantId, sessionId, ownerId, epoch)
   const query = insertQuery(db, batch.entries.length)
-  const { numAffectedRows } = await db.executeQuery({ ...query, parameters })
-  if (numAffectedRows !== BigInt(batch.entries.length)) {
+  if ((await changeRows(db, query, parameters)) !== batch.entries.length) {
     throw new AshError('session_conflict', `Session ${sessionId} belongs to another host now`)
   }
   return { seq, totalChars }

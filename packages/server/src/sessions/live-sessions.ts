@@ -40,6 +40,8 @@ export class LiveSessions {
   readonly #live = new Map<string, LiveSession>()
   readonly #waking = new Map<string, Promise<LiveSession>>()
   readonly #queues = new Map<string, Promise<unknown>>()
+  /** Taken out, but what became of the session is not stored yet. */
+  readonly #leaving = new Map<string, Promise<void>>()
   #isClosed = false
 
   /** The server is stopping. */
@@ -76,7 +78,14 @@ export class LiveSessions {
   /** Takes the session out, if it is this one. Whoever gets `true` is the one to say what became of it. */
   release(live: LiveSession): boolean {
     const { sessionId } = live.fence
-    return this.#live.get(sessionId) === live && this.#live.delete(sessionId)
+    if (this.#live.get(sessionId) !== live) return false
+    this.#live.delete(sessionId)
+    this.#leaving.set(sessionId, live.gone)
+    const forget = () => {
+      if (this.#leaving.get(sessionId) === live.gone) this.#leaving.delete(sessionId)
+    }
+    live.gone.then(forget, forget)
+    return true
   }
 
   /** No session wakes up any more. Resolves with those that are awake. */
@@ -91,7 +100,7 @@ export class LiveSessions {
       return await this.exclusive(sessionId, async () => {
         if (this.#isClosed) throw serverStopping()
         // A sandbox that has just died is still being cleared away.
-        await this.#live.get(sessionId)?.gone
+        await (this.#live.get(sessionId)?.gone ?? this.#leaving.get(sessionId))
         const live = await start()
         this.#live.set(sessionId, live)
         return live

@@ -10,6 +10,7 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import type { ZodTypeProvider } from 'fastify-type-provider-zod'
 import { z } from 'zod'
 import { SSEWriter } from '../http/sse-writer.ts'
+import { parseInput } from '../http/validation-error.ts'
 import type { Frame } from './event-log.ts'
 import { cancelWaitingTurns } from './queued-turns.ts'
 import { type AcceptedTurn, sendMessage } from './send-message.ts'
@@ -39,7 +40,6 @@ export function registerMessageRoutes(app: FastifyInstance, deps: SessionDeps): 
           'is answered with the same turn.',
         params: Params,
         querystring: SendQuery,
-        headers: z.looseObject({ 'idempotency-key': IdempotencyKey.optional() }),
         body: MessageSend,
         response: { 200: z.any().describe('The events of the turn, or a TurnReply'), 202: AcceptedReply },
       },
@@ -51,7 +51,7 @@ export function registerMessageRoutes(app: FastifyInstance, deps: SessionDeps): 
         sessionId: request.params.id,
         message: request.body,
         timing,
-        idempotencyKey: request.headers['idempotency-key'],
+        idempotencyKey: readIdempotencyKey(request),
       })
       const { turnId, isQueued } = accepted
       const isWaitedFor = wantsJson(request) && !request.query.async
@@ -84,6 +84,12 @@ export function registerMessageRoutes(app: FastifyInstance, deps: SessionDeps): 
       return { ok: true, ...(turnId !== undefined && { turnId }), cancelled }
     },
   )
+}
+
+/** Not by a schema of all headers: validation would copy them for every message. */
+function readIdempotencyKey({ headers }: FastifyRequest): string | undefined {
+  const given = headers['idempotency-key']
+  return given === undefined ? undefined : parseInput(IdempotencyKey, given, 'idempotency-key')
 }
 
 function wantsJson({ headers: { accept = '' } }: FastifyRequest): boolean {

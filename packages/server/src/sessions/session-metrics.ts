@@ -1,12 +1,13 @@
-import { Counter, Gauge, Histogram, type Registry } from 'prom-client'
+import { Counter, Gauge, type Registry } from 'prom-client'
+import { Histogram, type HistogramSeries } from '../http/histogram.ts'
 import { TURN_HOPS, type TurnHop } from './turn-timing.ts'
 
 export interface SessionMetrics {
   turns: Counter<'outcome'>
-  turnSeconds: Histogram
-  turnHopSeconds: ReadonlyMap<TurnHop, { observe(seconds: number): void }>
+  turnSeconds: HistogramSeries
+  turnHopSeconds: ReadonlyMap<TurnHop, HistogramSeries>
   sandboxStarts: Counter<'outcome'>
-  sandboxStartSeconds: Histogram
+  sandboxStartSeconds: HistogramSeries
 }
 
 export function createSessionMetrics(
@@ -41,9 +42,10 @@ export function createSessionMetrics(
       name: 'ash_turn_seconds',
       help: 'From the accepted message to the durable end of its turn',
       buckets: [0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1800],
-      registers,
-    }),
-    turnHopSeconds: hopHistograms(registers),
+      labelNames: [],
+      registry,
+    }).series(),
+    turnHopSeconds: hopHistograms(registry),
     sandboxStarts: new Counter({
       name: 'ash_sandbox_starts_total',
       help: 'Sandbox starts by how they ended',
@@ -54,19 +56,20 @@ export function createSessionMetrics(
       name: 'ash_sandbox_start_seconds',
       help: 'From the request for a sandbox to a bridge that answers',
       buckets: [0.05, 0.1, 0.2, 0.5, 1, 2, 5, 20],
-      registers,
-    }),
+      labelNames: [],
+      registry,
+    }).series(),
   }
 }
 
 /** One child for each hop, looked up once: every turn passes all of them. */
-function hopHistograms(registers: Registry[]): SessionMetrics['turnHopSeconds'] {
+function hopHistograms(registry: Registry): SessionMetrics['turnHopSeconds'] {
   const histogram = new Histogram({
     name: 'ash_turn_hop_seconds',
     help: 'From the request that brought a message to each step of its turn',
     labelNames: ['hop'],
     buckets: [0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 30, 300],
-    registers,
+    registry,
   })
-  return new Map(TURN_HOPS.map((hop) => [hop, histogram.labels(hop)]))
+  return new Map(TURN_HOPS.map((hop) => [hop, histogram.series(hop)]))
 }

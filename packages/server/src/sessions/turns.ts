@@ -93,7 +93,7 @@ async function runTurn(
   options: AgentOptions,
 ): Promise<void> {
   const { id: turnId, timing } = turn
-  const endTimer = deps.metrics.turnSeconds.startTimer()
+  const startedMs = performance.now()
   const deadline = limitTurn(deps, live)
   let outcome = 'done'
   try {
@@ -120,7 +120,7 @@ async function runTurn(
     await endWithError(deps, live, turnId, data)
   } finally {
     deadline.clear()
-    endTimer()
+    deps.metrics.turnSeconds.observe((performance.now() - startedMs) / 1000)
     timing.reach('done')
     deps.metrics.turns.inc({ outcome })
     noteActivity(deps, live)
@@ -212,19 +212,20 @@ async function relayEvents(
   turn: Turn,
   query: { content: unknown; options: AgentOptions },
 ): Promise<TurnDone> {
-  const events = live.sandbox.bridge.request({ cmd: 'query', ...query })
+  const { bridge } = live.sandbox
+  const running = bridge.run({ cmd: 'query', ...query }, (event) => {
+    turn.timing.reach('first_message')
+    if (event.ev === 'message') return relayMessage(deps, live, turn.id, event)
+    if (event.ev === 'permission_request')
+      return askPermission(deps, live, turn.id, event, query.options.permissions)
+    if (event.ev === 'permission_withdrawn') return withdrawPermission(deps, live, event.requestId)
+  })
   turn.isSent = true
   turn.timing.reach('command')
   try {
-    for await (const event of events) {
-      turn.timing.reach('first_message')
-      if (event.ev === 'message') await relayMessage(deps, live, turn.id, event)
-      if (event.ev === 'permission_request')
-        await askPermission(deps, live, turn.id, event, query.options.permissions)
-      if (event.ev === 'permission_withdrawn') await withdrawPermission(deps, live, event.requestId)
-      if (event.ev === 'done') return pickDone(event.data)
-      if (event.ev === 'error') throw bridgeError(event)
-    }
+    const end = await running
+    if (end.ev === 'done') return pickDone(end.data)
+    if (end.ev === 'error') throw bridgeError(end)
   } finally {
     await endPermissions(deps, live)
   }
@@ -233,30 +234,31 @@ async function relayEvents(
 
 /** Messages that the SDK sends between turns belong to the log too. */
 export async function relayUnsolicited(deps: SessionDeps, live: LiveSession): Promise<void> {
+  const { bridge } = live.sandbox
   try {
-    for await (const event of live.sandbox.bridge.unsolicited()) {
-      if (event.ev === 'message') await relayMessage(deps, live, null, event)
-    }
+    await bridge.takeUnsolicited((event) => {
+      if (event.ev === 'message') return relayMessage(deps, live, null, event)
+    })
   } catch (error) {
     // The end of the bridge is reported where the sandbox is watched; a log that fails ends the sandbox.
-    if (!isAshError(error)) live.sandbox.bridge.close(logUnwritable())
+    if (!isAshError(error)) bridge.close(logUnwritable())
   }
 }
 
-async function relayMessage(
+/** Returns a promise only where the next event has to wait. */
+function relayMessage(
   deps: SessionDeps,
   live: LiveSession,
   turnId: string | null,
-  { type, json, sdkSessionId }: MessageEvent,
-): Promise<void> {
+  message: MessageEvent,
+): Promise<void> | undefined {
+  const { type, json, sdkSessionId } = message
   if (sdkSessionId !== undefined && sdkSessionId !== live.sdkSessionId) {
     live.sdkSessionId = sdkSessionId
-    await updateSession(deps.db, live.fence, { sdk_session_id: sdkSessionId })
+    const stored = updateSession(deps.db, live.fence, { sdk_session_id: sdkSessionId })
+    return stored.then(() => relayMessage(deps, live, turnId, message))
   }
-  if (type === 'stream_event') {
-    live.log.preview(turnId, json)
-    return live.log.keptUp()
-  }
+  if (type === 'stream_event') return live.log.preview(turnId, json)
   try {
     assertRoomInLog(deps, live)
   } catch (error) {
@@ -264,7 +266,7 @@ async function relayMessage(
     live.sandbox.bridge.close(error as AshError)
     throw error
   }
-  await live.log.write('message', turnId, json)
+  return live.log.write('message', turnId, json)
 }
 
 /** Ends, lifecycle and refusals are still stored in a log that is full: what happened can always be read. */
