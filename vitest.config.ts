@@ -8,6 +8,12 @@ const project = (name: string, include: string[], timeoutMs: number, options: ob
   test: { name, include, testTimeout: timeoutMs, hookTimeout: timeoutMs, ...options },
 })
 
+const VM_TESTS = [
+  'test/vm/*.test.ts',
+  'test/isolation/limits.test.ts',
+  'test/isolation/escape/resources.test.ts',
+]
+
 export default defineConfig({
   test: {
     projects: [
@@ -16,6 +22,8 @@ export default defineConfig({
       // Real processes on few cores: one file at a time, so that a time-out means a hang and not a neighbour.
       project('integration', ['test/integration/**/*.test.ts'], 90_000, { fileParallelism: false }),
       project('isolation', ['test/isolation/**/*.test.ts'], 60_000, { fileParallelism: false }),
+      // Run by `pnpm test:vm` inside a VM, where everything takes a multiple of its time.
+      project('vm', VM_TESTS, 600_000, { fileParallelism: false }),
     ],
   },
 })

@@ -1,7 +1,11 @@
 import { request as httpRequest } from 'node:http'
 import { parseSSE, type SSEFrame } from '@ash-ai/shared'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { liveRssMb } from '../bench/support/process-usage.ts'
+import { buildPacedBridge } from './faults/support/paced-bridge.ts'
+import type { PacedTurn } from './faults/support/paced-turn.ts'
 import { bash, deployTestAgent, readLog, scripted } from './support/conversation.ts'
+import { digestFirstTurn, digestTurn } from './support/log-digest.ts'
 import { startTestServer, type TestServer } from './support/test-server.ts'
 
 describe('clients that do not keep up', () => {
@@ -75,5 +79,53 @@ describe('clients that do not keep up', () => {
     expect([...seen, ...rest.map((frame) => frame.id)]).toEqual(ids.slice(firstSeen))
     expect(all.slice(firstSeen + seen.length)).toEqual(rest)
     await server.client.sessions.end(id)
+  })
+})
+
+describe('a turn of 200 MB beside a reader at 100 KB/s', () => {
+  const PIECE_CHARS = 64 * 1024
+  const MAX_GROWTH_MB = 32
+  let bridge: Awaited<ReturnType<typeof buildPacedBridge>>
+  let server: TestServer
+  beforeAll(async () => {
+    bridge = await buildPacedBridge()
+    server = await startTestServer({
+      env: { ASH_BRIDGE_ENTRY: bridge.path, NODE_OPTIONS: '--inspect-port=0' },
+    })
+    await deployTestAgent(server.client)
+  })
+  afterAll(async () => {
+    await server.close()
+    await bridge[Symbol.asyncDispose]()
+  })
+
+  const newSession = async () => (await server.client.sessions.create({ agent: 'zebra' })).id
+  function readTurn(sessionId: string, megabytes: number) {
+    const pieces = (megabytes * 1024 * 1024) / PIECE_CHARS
+    const turn: PacedTurn = { mark: 'much', pieces, pieceChars: PIECE_CHARS, paceMs: 0 }
+    return digestTurn(server, sessionId, JSON.stringify(turn))
+  }
+
+  /** Runs the turn; resolves with what the server's memory had grown by when the fast reader was done. */
+  async function runBesideSlowReader(): Promise<number> {
+    const sessionId = await newSession()
+    const release = new AbortController()
+    const slow = digestFirstTurn(server, sessionId, { bytesPerSecond: 100_000, release: release.signal })
+    const before = await liveRssMb(server)
+    const fast = await readTurn(sessionId, 200)
+    const grownMb = (await liveRssMb(server)) - before
+    release.abort()
+    expect(await slow).toEqual(fast)
+    expect(fast.entries).toBeGreaterThan(3200)
+    await server.client.sessions.end(sessionId)
+    return grownMb
+  }
+
+  test('costs the server no memory, and the slow reader misses nothing', async () => {
+    // What a server takes for its first large turn it keeps, with or without slow readers.
+    await readTurn(await newSession(), 200)
+    // The allocator takes a step up now and then; what a slow reader costs is there every time.
+    const grownMb = [await runBesideSlowReader(), await runBesideSlowReader()]
+    expect(Math.min(...grownMb)).toBeLessThan(MAX_GROWTH_MB)
   })
 })

@@ -185,14 +185,15 @@ export class BridgeClient {
     const lines = new LineSplitter()
     this.#stream.on('data', (chunk: Buffer) => {
       this.#lastHeardMs = Date.now()
-      const pauseMs = this.#output.pauseAfter(chunk.length)
-      if (pauseMs > 0) this.#readNothingFor(pauseMs)
+      const startedMs = performance.now()
       try {
         for (const line of lines.push(chunk)) this.#receive(decodeEvent(line), line.length)
       } catch (error) {
         if (!(error instanceof ProtocolError)) throw error
         this.close(new AshError('bridge_protocol_error', `The sandbox broke the protocol: ${error.message}`))
       }
+      const pauseMs = this.#output.pauseAfter(chunk.length, performance.now() - startedMs)
+      if (pauseMs > 0) this.#readNothingFor(pauseMs)
     })
     let hasEnded = false
     const ended = () => {
@@ -241,12 +242,19 @@ export class BridgeClient {
   }
 
   #hand(inbox: Inbox, event: BridgeEvent): Promise<void> | void {
-    if (isTerminal(event)) return inbox.ended.resolve(event)
+    if (isTerminal(event)) return this.#end(inbox, event)
     try {
       return inbox.take(event)
     } catch (error) {
       inbox.ended.reject(error)
     }
+  }
+
+  /** Nothing that follows belongs to the command, also if it came together with the end. */
+  #end(inbox: Inbox, event: TerminalEvent): void {
+    this.#commands.delete(event.id)
+    inbox.ended.resolve(event)
+    this.#forget(inbox)
   }
 
   /** Whoever takes no more leaves the rest: it must not hold back what others wait for. */

@@ -44,6 +44,20 @@ test('whoever stays below the rate is never held up, and has its burst again aft
   expect(meter.excesses).toBe(0)
 })
 
+test('whoever is dear to read gets half of the time, however few bytes it sends', () => {
+  const meter = new OutputMeter(1)
+  let workMs = 0
+  const started = performance.now()
+  while (performance.now() - started < 60_000) {
+    workMs += 100
+    vi.advanceTimersByTime(100)
+    vi.advanceTimersByTime(meter.pauseAfter(1024, 100))
+  }
+  expect(workMs).toBeGreaterThan(30_000)
+  expect(workMs).toBeLessThanOrEqual(30_000 + 2 * 2_000 + 100)
+  expect(meter.excesses).toBe(1)
+})
+
 test('a second excess counts when there was peace in between', () => {
   const meter = new OutputMeter(1)
   for (const excesses of [1, 2, 3]) {

@@ -18,6 +18,14 @@ const decodeAll = (chunks: Uint8Array[]) => {
 }
 
 describe('lines', () => {
+  test('a long line of many small values is refused before it is parsed; long text and a short dense line are not', () => {
+    const message = (data: string) => `{"ev":"message","id":"1","data":{"type":"x","a":${data}}}`
+    expect(decodeEvent(message(`"${'x'.repeat(2_000_000)}"`))).toMatchObject({ ev: 'message', type: 'x' })
+    expect(decodeEvent(message(`[${'{},'.repeat(200_000)}{}]`))).toMatchObject({ ev: 'message' })
+    for (const dense of [`[${'{},'.repeat(400_000)}{}]`, `${'['.repeat(600_000)}${']'.repeat(600_000)}`])
+      expect(() => decodeEvent(message(dense))).toThrow(/more than 250000 values/)
+  })
+
   test('come out whole however the bytes are cut, also inside a character', () => {
     fc.assert(
       fc.property(fc.array(fc.string({ unit: 'grapheme' })), fc.array(fc.nat()), (values, cuts) => {

@@ -216,7 +216,26 @@ const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i
 const isUuid = (id: unknown): id is string => typeof id === 'string' && UUID.test(id)
 const isId = (id: unknown) => typeof id === 'string' && ID.test(id)
 
+/** A longer line is looked at before it is parsed: text is cheap, but many small values cost seconds and gigabytes. */
+const LARGE_CHARS = 1024 * 1024
+const MAX_VALUES_OF_LARGE = 250_000
+
+function assertFewValues(text: string): void {
+  let values = 0
+  for (let index = 0; index < text.length; index++) {
+    const char = text.charCodeAt(index)
+    if ((char === COMMA || char === OPEN_BRACKET || char === OPEN_BRACE) && ++values > MAX_VALUES_OF_LARGE)
+      throw new ProtocolError(
+        `a line over ${LARGE_CHARS} characters has more than ${MAX_VALUES_OF_LARGE} values`,
+      )
+  }
+}
+const COMMA = 44
+const OPEN_BRACKET = 91
+const OPEN_BRACE = 123
+
 function parseObject(text: string): Record<string, unknown> {
+  if (text.length > LARGE_CHARS) assertFewValues(text)
   let value: unknown
   try {
     value = JSON.parse(text)

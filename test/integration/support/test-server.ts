@@ -119,7 +119,9 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
     start,
     async close() {
       await end('SIGTERM')
-      await unmountBelow(dataDir) // What a killed server left.
+      // What a killed server left.
+      for (const { pid } of await server.listSandboxProcesses()) killIfThere(pid)
+      await unmountBelow(dataDir)
       await model.close()
       await rm(dataDir, { recursive: true, force: true })
     },
@@ -137,6 +139,14 @@ function asUser({ uid, gid }: { uid: number; gid: number }, checkout: string): [
   const server = [join(checkout, 'node_modules/.bin/node'), join(checkout, 'scripts/server.mjs')]
   const script = 'mount --bind "$1" "$2" && shift 2 && exec "$@"'
   return ['unshare', ['--mount', '--', 'sh', '-c', script, 'sh', ROOT, checkout, ...user, ...server]]
+}
+
+function killIfThere(pid: number): void {
+  try {
+    process.kill(pid, 'SIGKILL')
+  } catch {
+    // Gone by itself.
+  }
 }
 
 async function listening(child: ChildProcess, onLine: (line: string) => void): Promise<string> {

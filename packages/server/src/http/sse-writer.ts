@@ -3,6 +3,7 @@ import { STUCK_CLIENT_TIMEOUT_MS } from '@ash-ai/shared'
 import type { FastifyReply } from 'fastify'
 
 const HEARTBEAT_MS = 15_000
+const PIECE_CHARS = 64 * 1024
 
 /**
  * One server-sent stream to one client. Writing waits for a slow client and gives up on one that accepts
@@ -36,12 +37,22 @@ export class SSEWriter {
     this.#raw.flushHeaders()
   }
 
+  /** In pieces: a client counts as stuck if it does not take a piece in time, however long all of them take. */
   async write(text: string): Promise<void> {
-    if (this.signal.aborted || this.#raw.write(text)) return
+    for (let start = 0; start < text.length && !this.signal.aborted; start += PIECE_CHARS) {
+      const piece = text.length <= PIECE_CHARS ? text : text.slice(start, start + PIECE_CHARS)
+      if (!this.#raw.write(piece)) await this.#drained()
+    }
+  }
+
+  async #drained(): Promise<void> {
     const stuck = setTimeout(() => this.#raw.destroy(), STUCK_CLIENT_TIMEOUT_MS)
     await new Promise<void>((resolve) => {
-      this.#raw.once('drain', resolve)
-      this.signal.addEventListener('abort', () => resolve(), { once: true })
+      const done = () => {
+        this.#raw.off('drain', done).off('close', done)
+        resolve()
+      }
+      this.#raw.on('drain', done).on('close', done)
     })
     clearTimeout(stuck)
   }

@@ -35,6 +35,7 @@ import {
   sessionNotFound,
   updateSession,
 } from './session-queries.ts'
+import { storeEventually } from './store-eventually.ts'
 import { relayUnsolicited } from './turns.ts'
 
 const UID_TRIES = 50
@@ -254,13 +255,9 @@ async function watchSandbox(deps: SessionDeps, live: LiveSession): Promise<void>
   if (!deps.live.release(live)) return
   deps.log.warn({ sessionId: live.fence.sessionId, sandboxId: live.sandbox.id, code }, 'sandbox ended')
   const change = { sandbox_id: null, error_code: code, error_message: message }
-  try {
-    await moveSession(deps.db, live.fence, 'error', change)
-    await noteStatus(deps, live.fence, 'error')
-  } catch (error) {
-    if (!isAshError(error, 'session_conflict'))
-      deps.log.error({ err: error }, 'the end of a sandbox could not be stored')
-  }
+  // The session cannot wake before this is stored: it would still be `active`.
+  if (await storeEventually(deps, () => moveSession(deps.db, live.fence, 'error', change)))
+    await storeEventually(deps, () => noteStatus(deps, live.fence, 'error'))
 }
 
 /** Stops the sandbox and leaves the session ready to go on; its files stay. */

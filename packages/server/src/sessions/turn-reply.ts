@@ -23,7 +23,8 @@ export async function turnReply(accepted: AcceptedTurn, gone: AbortSignal): Prom
       if (endsTurn(frame, turnId)) return toReply(frame, message)
     }
   }
-  throw new AshError('interrupted', 'The client left before the turn ended')
+  if (gone.aborted) throw new AshError('interrupted', 'The client left before the turn ended')
+  throw new AshError('internal_error', 'The log of the session could not be written')
 }
 
 function toReply(end: Frame, lastMessage: Frame | undefined): TurnReply {

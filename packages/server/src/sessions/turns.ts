@@ -1,4 +1,3 @@
-import { setTimeout as sleep } from 'node:timers/promises'
 import {
   type AgentOptions,
   AshError,
@@ -16,12 +15,12 @@ import type { LiveSession, Turn } from './live-sessions.ts'
 import { askPermission, endPermissions, withdrawPermission } from './permissions.ts'
 import type { SessionDeps } from './session-deps.ts'
 import { type Fence, updateSession } from './session-queries.ts'
+import { storeEventually } from './store-eventually.ts'
 import type { TurnTiming } from './turn-timing.ts'
 
 type TurnDone = Omit<DoneEventData, 'sessionId' | 'turnId'>
 
 const INTERRUPT_GRACE_MS = 10_000
-const STORE_RETRY_MS = 1_000
 /** `lastActiveAt` is at most this much behind: a write for every turn would cost more than it tells. */
 const ACTIVITY_RESOLUTION_MS = 5_000
 
@@ -185,20 +184,6 @@ async function appendEnd(
   // A commit that was reported as failed may still have been one, where the database is on another machine.
   if ((await findOpenTurn(db, fence.tenantId, fence.sessionId)) !== turnId) return
   await (await logs.get(fence)).append('error', turnId, JSON.stringify(data))
-}
-
-/** Repeats a write until the database takes it, or the server stops: then the next start stores what is missing. */
-async function storeEventually({ live, log }: SessionDeps, write: () => Promise<void>): Promise<void> {
-  for (;;) {
-    try {
-      return await write()
-    } catch (error) {
-      // An answer of our own, such as that the session is another host's now, does not change.
-      if (isAshError(error) || live.isClosed) return
-      log.error({ err: error }, 'the database did not take a write; it is repeated')
-    }
-    await sleep(STORE_RETRY_MS, undefined, { ref: false })
-  }
 }
 
 const logUnwritable = () => new AshError('internal_error', 'The log of the session could not be written')
