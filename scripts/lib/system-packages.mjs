@@ -35,9 +35,14 @@ export async function ensureSystemPackages({ forTests }) {
     { name: 'bubblewrap', isPresent: async () => (await bwrapVersion()) !== undefined },
     ...(forTests ? [{ name: 'postgresql', isPresent: hasPostgres }, ...TEST_TOOLS, ...PACKAGE_TOOLS] : []),
   ]
+  await ensurePackages(needed)
+  return describeBwrap(await bwrapVersion())
+}
+
+/** Installs those of Debian's packages that are not there, as root, or throws saying what to run. */
+export async function ensurePackages(needed) {
   const missing = await selectMissing(needed)
   if (missing.length > 0) await install(missing)
-  return describeBwrap(await bwrapVersion())
 }
 
 async function selectMissing(needed) {
@@ -107,7 +112,7 @@ async function hasPostgres() {
   return folders.some((folder) => existsSync(join(folder, 'initdb')) && existsSync(join(folder, 'postgres')))
 }
 
-const findCommand = (name) =>
+export const findCommand = (name) =>
   (process.env.PATH ?? '')
     .split(delimiter)
     .map((folder) => join(folder, name))

@@ -1,9 +1,9 @@
 import { existsSync } from 'node:fs'
 import { mkdir, readdir, rename, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-
 import { lastLines } from '../../scripts/lib/steps.mjs'
-import { root } from '../../scripts/lib/workspace.mjs'
+import { ensurePackages, findCommand } from '../../scripts/lib/system-packages.mjs'
+import { root, UserError } from '../../scripts/lib/workspace.mjs'
 import { CannotRun } from './cannot-run.ts'
 import { buildInitramfs } from './initramfs.ts'
 import { runCommand } from './run-command.ts'
@@ -41,20 +41,17 @@ export async function prepareVmFiles(): Promise<VmFiles> {
 }
 
 async function ensureQemu(): Promise<void> {
-  if (await hasCommand(QEMU)) return
-  const remedy = `Run: sudo apt-get update && sudo apt-get install -y ${QEMU_PACKAGE}`
-  if (!(await hasCommand('apt-get')) || process.getuid?.() !== 0) {
-    throw new CannotRun(`${QEMU} is not installed, and only root on Debian can install it here. ${remedy}`)
-  }
-  await apt(['update']) // Where it fails, the install says whether that matters.
-  const { output } = await apt(['install', '-y', '--no-install-recommends', QEMU_PACKAGE])
-  if (await hasCommand(QEMU)) return
-  throw new CannotRun(`apt-get could not install ${QEMU_PACKAGE}. ${remedy}\n${lastLines(output, 20)}`)
+  await ensurePackages([{ name: QEMU_PACKAGE, isPresent: async () => hasCommand(QEMU) }]).catch(
+    (error: unknown) => {
+      if (!(error instanceof UserError)) throw error
+      throw new CannotRun(error.message)
+    },
+  )
 }
 
 async function findKernelPackage(): Promise<string> {
   const remedy = 'The VM needs a kernel from a Debian mirror: mend the apt sources, then run: apt-get update'
-  if (!(await hasCommand('apt-cache'))) throw new CannotRun(`apt-cache was not found. ${remedy}`)
+  if (!hasCommand('apt-cache')) throw new CannotRun(`apt-cache was not found. ${remedy}`)
   const { output } = await runCommand('apt-cache', ['depends', KERNEL_PACKAGE], { timeoutMs: APT_TIMEOUT_MS })
   const name = /Depends: (linux-image-\S+)/.exec(output)?.[1]
   if (name === undefined) throw new CannotRun(`apt knows no ${KERNEL_PACKAGE}. ${remedy}`)
@@ -86,11 +83,7 @@ async function unpackTo(folder: string, packages: string[]): Promise<void> {
   await rename(staging, folder)
 }
 
-const apt = (args: string[]) =>
-  runCommand('apt-get', ['-q', '-o', 'DPkg::Lock::Timeout=120', ...args], { timeoutMs: APT_TIMEOUT_MS })
-
-const hasCommand = async (name: string) =>
-  (process.env.PATH ?? '').split(':').some((folder) => existsSync(join(folder, name)))
+const hasCommand = (name: string) => findCommand(name) !== undefined
 
 async function required(command: string, args: string[]): Promise<void> {
   const { code, output } = await runCommand(command, args, { timeoutMs: APT_TIMEOUT_MS })

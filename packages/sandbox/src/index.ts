@@ -1,5 +1,5 @@
 export { BridgeClient } from './bridge-client.ts'
-export { keepLayer, type Layer, type LayerSize, layerIn } from './layer.ts'
+export { keepLayer, type Layer, type LayerSize, layerIn, roomMb } from './layer.ts'
 export { findCgroupMounts } from './limits/cgroup-mounts.ts'
 export { chooseLimits } from './limits/choose-limits.ts'
 export { chooseDisk } from './limits/disk/choose-disk.ts'

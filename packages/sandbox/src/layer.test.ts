@@ -74,6 +74,17 @@ test('what a layer takes is measured, and more than the limit makes none', async
   expect(JSON.parse(await readFile(join(kept, 'size.json'), 'utf8'))).toEqual(size)
 })
 
+test('more files than the limit has room for make none, however small they are', async () => {
+  const { from, kept } = await folders()
+  for (let count = 0; count < 64; count++) await symlink('nowhere', join(from.home, String(count)))
+  await expect(keepLayer(from, kept, 1)).rejects.toMatchObject({
+    code: 'disk_full',
+    message: expect.stringMatching(/takes 2 MB, more than the limits\.diskMb of 1\b.*Raise/),
+  })
+  await expect(lstat(kept)).rejects.toMatchObject({ code: 'ENOENT' })
+  expect((await keepLayer(from, kept, 2)).entries).toBe(66)
+})
+
 test('a copy keeps holes and shared files, and takes nobody’s rights or attributes along', async () => {
   const { dir, from } = await folders()
   await writeFile(join(from.workspace, 'one'), 'text')

@@ -3,6 +3,7 @@ import { mkdir, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { AshError } from '@ash-ai/shared'
+import { INODES_PER_MB } from './limits/disk/disk-backend.ts'
 import type { Owner } from './provider.ts'
 
 const execute = promisify(execFile)
@@ -22,6 +23,10 @@ export interface LayerSize {
   entries: number
 }
 
+/** The smallest `limits.diskMb` with room for it: blocks, and files however small. */
+export const roomMb = ({ kilobytes, entries }: LayerSize) =>
+  Math.max(Math.ceil(kilobytes / 1024), Math.ceil(entries / INODES_PER_MB))
+
 export const layerIn = (dir: string): Layer => ({
   workspace: join(dir, 'workspace'),
   home: join(dir, 'home'),
@@ -37,7 +42,7 @@ export async function keepLayer(from: Layer, dir: string, diskMb: number): Promi
   await tidy(folders)
   const size = { kilobytes: await sumUp(['-k'], folders), entries: await sumUp(['--inodes'], folders) }
   // Where only a count from time to time holds it to its limit, there may be more than that.
-  if (size.kilobytes > diskMb * 1024) throw tooLarge(`more than the limits.diskMb of ${diskMb}`)
+  if (roomMb(size) > diskMb) throw tooLarge(roomMb(size), diskMb)
   await mkdir(dir, { mode: 0o700 })
   await copyTree(from.workspace, layer.workspace)
   await copyTree(from.home, layer.home)
@@ -58,7 +63,7 @@ export async function copyTree(from: string, to: string, owner?: Owner): Promise
   } catch (error) {
     const { stderr = '' } = error as { stderr?: string }
     if (!/No space left on device|Disk quota exceeded/.test(stderr)) throw error
-    throw tooLarge('more than there is room on the disk', error)
+    throw noRoom(error)
   }
   if (owner) await run('chown', ['-R', '-P', '-h', `${owner.uid}:${owner.gid}`, '--', to])
 }
@@ -76,7 +81,18 @@ async function sumUp(options: string[], folders: string[]): Promise<number> {
   return Number.parseInt(stdout.trimEnd().split('\n').at(-1) ?? '', 10)
 }
 
-const tooLarge = (than: string, cause?: unknown) =>
-  new AshError('disk_full', `What the set-up of the agent made is ${than}`, { cause })
+const tooLarge = (takesMb: number, diskMb: number) =>
+  new AshError(
+    'disk_full',
+    `What the set-up of the agent made takes ${takesMb} MB, more than the limits.diskMb of ${diskMb}. ` +
+      'Raise that in ash.json, or let install.sh delete what no session needs.',
+  )
+
+const noRoom = (cause: unknown) =>
+  new AshError(
+    'disk_full',
+    'There is no room for a copy of what the set-up of the agent made. Raise limits.diskMb, or make room on the disk of the server.',
+    { cause },
+  )
 
 const run = (tool: string, args: string[]) => execute(tool, args, { env: ENV, cwd: '/', timeout: TIMEOUT_MS })

@@ -9,7 +9,7 @@ export interface AshClientOptions {
   /** Default `http://127.0.0.1:4100`. */
   baseUrl?: string | undefined
   apiKey?: string | undefined
-  /** For each attempt of a request, default 60 s. */
+  /** For each attempt of a request, default 60 s; what starts a session or runs a command has its own. */
   timeoutMs?: number | undefined
   /** How long an open stream may be silent; the server sends heartbeats. Default 60 s. */
   idleTimeoutMs?: number | undefined

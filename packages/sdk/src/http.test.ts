@@ -169,6 +169,25 @@ describe('time', () => {
     expect(server.requests).toHaveLength(1)
   })
 
+  test.each<[string, (client: AshClient) => Promise<unknown>]>([
+    ['created', ({ sessions }) => sessions.create({ agent: 'a' })],
+    ['resumed', ({ sessions }) => sessions.resume('s')],
+  ])('a session that is %s may take longer than other requests: it may wait for a set-up', async (_, ask) => {
+    const answer = Promise.withResolvers<void>()
+    const { client } = await serve(
+      (request, response) => {
+        if (request.url !== '/health')
+          void answer.promise.then(() => sendJson(response, 200, { session: {} }))
+      },
+      { timeoutMs: 50 },
+    )
+    const asked = ask(client)
+    asked.catch(() => {}) // Told below.
+    expect(await failure(client.health())).toMatchObject({ reason: 'timeout' })
+    answer.resolve()
+    expect(await asked).toEqual({})
+  })
+
   test('a body that stops coming ends in a time-out', async () => {
     const { client } = await serve((_, response) => response.writeHead(200).write('{'))
     expect(await failure(client.health({ timeoutMs: 50 }))).toMatchObject({ reason: 'timeout' })

@@ -52,6 +52,8 @@ export type SendOptions = AgentOptions &
 
 /** What an `exec` may take longer than the command itself: the session may have to resume first. */
 const EXEC_MARGIN_MS = 30_000
+/** The first session of an agent version waits for its set-up. Node's `fetch` itself waits 300 s for a reply. */
+const START_TIMEOUT_MS = 290_000
 
 /** Sessions: the conversations, with their turns and commands. */
 export class SessionClient {
@@ -61,8 +63,10 @@ export class SessionClient {
     this.#http = http
   }
 
+  /** Waits up to 290 s unless told otherwise: the set-up of an agent may take minutes, once. */
   async create(session: SessionCreate, options?: RequestOptions): Promise<Session> {
-    const request = { ...options, method: 'POST' as const, path: '/api/sessions', json: session }
+    const timeoutMs = START_TIMEOUT_MS
+    const request = { timeoutMs, ...options, method: 'POST' as const, path: '/api/sessions', json: session }
     return (await this.#http.json<{ session: Session }>(request, 'session')).session
   }
 
@@ -92,7 +96,7 @@ export class SessionClient {
   }
 
   async resume(id: string, options?: RequestOptions): Promise<Session> {
-    return await this.#change('POST', sessionPath(id, 'resume'), options)
+    return await this.#change('POST', sessionPath(id, 'resume'), { timeoutMs: START_TIMEOUT_MS, ...options })
   }
 
   /**

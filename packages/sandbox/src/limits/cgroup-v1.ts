@@ -36,7 +36,9 @@ export async function openCgroupV1(mounts: CgroupMounts, prefix: string): Promis
     enforcement: ALL_ENFORCED,
     create: (id, limits) => createGroup(all, id, limits),
     removeLeftovers: async () => {
-      for (const id of await listGroups(parents.memory ?? '')) {
+      // In whichever hierarchy: a server may be killed while it makes or removes a group.
+      const ids = new Set((await Promise.all(Object.values(all).map(listGroups))).flat())
+      for (const id of ids) {
         await groupOf(all, id).kill()
         await groupOf(all, id).remove()
       }

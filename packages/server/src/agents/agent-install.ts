@@ -13,6 +13,8 @@ import type { AgentForSession } from './agent-queries.ts'
 
 const SCRIPT_TIMEOUT_MS = 300_000
 const PACKAGES_TIMEOUT_MS = 600_000
+/** What the sandbox gets beyond that to say how it ended. */
+const ANSWER_MARGIN_MS = 30_000
 const MAX_SHOWN_CHARS = 16_000
 const MAX_REASON_CHARS = 500
 
@@ -75,7 +77,7 @@ async function runStep(
   { name, command, missing }: Pick<InstallStep, 'name' | 'command'> & Partial<InstallStep>,
   timeoutMs: number,
 ): Promise<void> {
-  const reply = await sandbox.bridge.call({ cmd: 'exec', command: `exec 2>&1; ${command}`, timeoutMs })
+  const reply = await execWithin(sandbox, name, command, timeoutMs)
   const result = ExecReply.safeParse(reply)
   if (!result.success)
     throw new AshError('bridge_protocol_error', `The sandbox did not say how ${name} ended`)
@@ -88,6 +90,25 @@ async function runStep(
     throw new AshError('setup_failed', `${name} of the agent cannot run. ${missing.remedy} (${end})`)
   const how = timedOut ? `took longer than ${timeoutMs / 1000} s` : `ended with ${exitCode ?? signal}`
   throw new AshError('setup_failed', `${name} of the agent ${how}: ${end || 'it said nothing'}`)
+}
+
+/** The time is kept inside, by whoever is in charge there; sessions that wait must not depend on that. */
+async function execWithin(
+  { bridge }: Sandbox,
+  name: string,
+  command: string,
+  timeoutMs: number,
+): Promise<unknown> {
+  const text = `${name} of the agent did not end within ${timeoutMs / 1000} s, nor did its sandbox end it`
+  const timer = setTimeout(
+    () => bridge.close(new AshError('setup_failed', text)),
+    timeoutMs + ANSWER_MARGIN_MS,
+  )
+  try {
+    return await bridge.call({ cmd: 'exec', command: `exec 2>&1; ${command}`, timeoutMs })
+  } finally {
+    clearTimeout(timer)
+  }
 }
 
 const hasPackages = (specs: string[] | undefined) => specs !== undefined && specs.length > 0

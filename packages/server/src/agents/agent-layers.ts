@@ -144,7 +144,8 @@ export class AgentLayers {
     const dirs = sessionDirs(dataDir, `layer-${randomUUID()}`)
     try {
       await this.#install(dirs, request, notes)
-      await disk.ensureMounted(dirs)
+      // Kept, not only mounted: a disk that nobody holds is unmounted, even between two steps of a long copy.
+      await disk.acquire(dirs, request.limits.diskMb)
       await storeLayer(dataDir, { folders: dirs, diskMb: request.limits.diskMb }, dir).catch(asCopyFailure)
     } finally {
       await disk.remove(dirs)
@@ -214,8 +215,11 @@ function addBounded(notes: SetupNote[], note: SetupNote): void {
 
 const stopping = () => new AshError('server_stopping', 'The server is shutting down')
 
+const UNCOPIED =
+  'What the set-up of the agent made cannot be copied. A path may be too long (4096 characters); the log of the server has the reason.'
+
 function asCopyFailure(error: unknown): never {
-  const reason = isAshError(error) ? error.message : 'What the set-up of the agent made cannot be copied'
+  const reason = isAshError(error) ? error.message : UNCOPIED
   throw new AshError('setup_failed', reason, { cause: error })
 }
 

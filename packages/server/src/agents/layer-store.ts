@@ -1,11 +1,12 @@
 import { createHash, randomUUID } from 'node:crypto'
-import { mkdir, readdir, readFile, realpath, rename, stat } from 'node:fs/promises'
+import { mkdir, readdir, readFile, rename, stat } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 import { keepLayer, type Layer, type LayerSize, layerIn, removeSessionDirs } from '@ash-ai/sandbox'
 import { z } from 'zod'
 import type { Db } from '../db/open-db.ts'
 import { type AgentForSession, listAllVersions } from './agent-queries.ts'
 import { fingerprintOf } from './agent-rows.ts'
+import { hostInterpreters } from './host-interpreters.ts'
 
 /** Of one agent: the newest, and a few that somebody may go back to. They can always be built again. */
 const KEPT_PER_AGENT = 3
@@ -30,19 +31,13 @@ export async function layerDir(
   tenantId: string,
   agent: VersionFacts & Pick<AgentForSession, 'name'>,
 ): Promise<string> {
-  return join(agentDirOf(dataDir, tenantId, agent.name), layerName(agent, await interpreters()))
-}
-
-function layerName({ version, fingerprint }: VersionFacts, host: string): string {
-  const hash = createHash('sha256').update(`${fingerprint} ${host}`)
-  return `v${version}-${hash.digest('hex').slice(0, 16)}`
+  return join(agentDirOf(dataDir, tenantId, agent.name), layerName(agent, await hostInterpreters()))
 }
 
 /** What is installed for one Python or Node does not work with the next: a layer belongs to those it was made with. */
-async function interpreters(): Promise<string> {
-  const pythons = ['/usr/local/bin/python3', '/usr/bin/python3']
-  const real = await Promise.all(pythons.map((path) => realpath(path).catch(() => '')))
-  return `${process.versions.modules} ${real.join(' ')}`
+function layerName({ version, fingerprint }: VersionFacts, host: string): string {
+  const hash = createHash('sha256').update(`${fingerprint} ${host}`)
+  return `v${version}-${hash.digest('hex').slice(0, 16)}`
 }
 
 const Size = z.object({ kilobytes: z.number(), entries: z.number() })
@@ -95,7 +90,7 @@ export async function listOldLayers(dir: string): Promise<string[]> {
 /** At start: removes what a killed server left half done, and layers that belong to no version. */
 export async function cleanLayers({ db, dataDir }: { db: Db; dataDir: string }): Promise<void> {
   await removeSessionDirs({ root: stagingOf(dataDir) })
-  const host = await interpreters()
+  const host = await hostInterpreters()
   const versions = (await listAllVersions(db)).map((row) => {
     const facts = { version: row.version, fingerprint: fingerprintOf(row) }
     return join(agentDirOf(dataDir, row.tenant_id, row.agent_name), layerName(facts, host))

@@ -1,7 +1,8 @@
-import { mkdtemp, rm } from 'node:fs/promises'
+import { mkdtemp, rm, stat } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { StatementCache } from './sqlite-statement.ts'
 import { SqliteError, SqliteWriter } from './sqlite-writer-client.ts'
@@ -47,6 +48,20 @@ describe('the writer thread', () => {
     await expect(writer.execute('not sql', [])).rejects.toThrow(/syntax error/)
     await expect(writer.execute('insert into t values (?)', [() => 1])).rejects.toThrow(/clone/)
     expect((await writer.execute('insert into t values (2)', [])).changes).toBe(1)
+    await writer.close()
+  })
+
+  test('moves what was written into the database file once nobody writes', async () => {
+    const writer = await open()
+    await writer.execute('create table t (text text)', [])
+    for (let n = 0; n < 5; n++) await writer.execute('insert into t values (?)', ['x'.repeat(100_000)])
+    await expect.poll(async () => (await stat(path)).size, { timeout: 5_000 }).toBeGreaterThan(500_000)
+    // Also with a transaction open over a rest.
+    await writer.execute('begin immediate', [])
+    await writer.execute('insert into t values (?)', ['y'.repeat(100_000)])
+    await sleep(300)
+    await writer.execute('commit', [])
+    expect((await writer.execute('select count(*) as n from t', [])).rows).toEqual([{ n: 6 }])
     await writer.close()
   })
 

@@ -3,7 +3,7 @@ import { STUCK_CLIENT_TIMEOUT_MS } from '@ash-ai/shared'
 import type { FastifyReply } from 'fastify'
 
 const HEARTBEAT_MS = 15_000
-const PIECE_CHARS = 64 * 1024
+const PIECE_BYTES = 64 * 1024
 
 /**
  * One server-sent stream to one client. Writing waits for a slow client and gives up on one that accepts
@@ -30,6 +30,8 @@ export class SSEWriter {
     this.#heartbeat = setInterval(() => {
       if (!this.#raw.writableNeedDrain) this.#raw.write(': \n\n')
     }, HEARTBEAT_MS).unref()
+    // One that left before is not told of again.
+    if (this.#raw.destroyed) this.#leave()
   }
 
   /** Sends the headers while there is nothing to send after them. */
@@ -39,27 +41,40 @@ export class SSEWriter {
 
   /** In pieces: a client counts as stuck if it does not take a piece in time, however long all of them take. */
   async write(text: string): Promise<void> {
-    for (let start = 0; start < text.length && !this.signal.aborted; start += PIECE_CHARS) {
-      const piece = text.length <= PIECE_CHARS ? text : text.slice(start, start + PIECE_CHARS)
-      if (!this.#raw.write(piece)) await this.#drained()
+    if (text.length <= PIECE_BYTES) return this.#writePiece(text)
+    // As bytes: what is cut as text may be cut in the middle of a character.
+    const bytes = Buffer.from(text)
+    for (let start = 0; start < bytes.length && !this.signal.aborted; start += PIECE_BYTES) {
+      await this.#writePiece(bytes.subarray(start, start + PIECE_BYTES))
     }
+  }
+
+  #writePiece(piece: string | Uint8Array): Promise<void> | undefined {
+    return this.signal.aborted || this.#raw.write(piece) ? undefined : this.#drained()
   }
 
   async #drained(): Promise<void> {
     const stuck = setTimeout(() => this.#raw.destroy(), STUCK_CLIENT_TIMEOUT_MS)
     await new Promise<void>((resolve) => {
       const done = () => {
-        this.#raw.off('drain', done).off('close', done)
+        this.#raw.off('drain', done)
+        this.signal.removeEventListener('abort', done)
         resolve()
       }
-      this.#raw.on('drain', done).on('close', done)
+      this.#raw.on('drain', done)
+      this.signal.addEventListener('abort', done)
     })
     clearTimeout(stuck)
   }
 
-  end(lastText = ''): void {
+  /** Sends the last of it. A client that does not take that in time is given up too. */
+  async end(lastText = ''): Promise<void> {
     clearInterval(this.#heartbeat)
-    this.#raw.end(lastText)
+    if (lastText.length > PIECE_BYTES) await this.write(lastText)
+    this.#raw.end(lastText.length > PIECE_BYTES ? '' : lastText)
+    if (this.#raw.writableFinished || this.signal.aborted) return
+    const stuck = setTimeout(() => this.#raw.destroy(), STUCK_CLIENT_TIMEOUT_MS).unref()
+    this.#raw.once('close', () => clearTimeout(stuck))
   }
 
   /** Breaks the connection off, so that the client does not take what it has for the whole. */

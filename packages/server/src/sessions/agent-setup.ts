@@ -1,4 +1,11 @@
-import { isSetUp, markSetUp, type NetworkPolicy, type SessionDirs, sessionDirs } from '@ash-ai/sandbox'
+import {
+  isSetUp,
+  markSetUp,
+  type NetworkPolicy,
+  roomMb,
+  type SessionDirs,
+  sessionDirs,
+} from '@ash-ai/sandbox'
 import { AshError } from '@ash-ai/shared'
 import {
   type InstallHost,
@@ -29,11 +36,12 @@ export async function acquireLayer(
   const limits = effectiveLimits(deps.limits, agent.config.limits)
   const used = await deps.layers.acquire({ tenantId: row.tenant_id, agent, limits, owner }, noteIn(log))
   const { diskMb } = storedLimits(row.limits)
-  if (used.size.kilobytes <= diskMb * 1024) return used
+  const takesMb = roomMb(used.size)
+  if (takesMb <= diskMb) return used
   used.release()
   throw new AshError(
     'disk_full',
-    `The set-up of the agent takes ${Math.ceil(used.size.kilobytes / 1024)} MB, more than the limits.diskMb of ${diskMb} of this session`,
+    `The set-up of the agent takes ${takesMb} MB, more than the limits.diskMb of ${diskMb} of this session. Create one with more.`,
   )
 }
 

@@ -100,6 +100,7 @@ function wantsJson({ headers: { accept = '' } }: FastifyRequest): boolean {
 function goneSignal(reply: FastifyReply): AbortSignal {
   const gone = new AbortController()
   reply.raw.once('close', () => gone.abort('the client is gone'))
+  if (reply.raw.destroyed) gone.abort('the client is gone')
   return gone.signal
 }
 

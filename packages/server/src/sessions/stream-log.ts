@@ -20,10 +20,12 @@ export async function streamLog(writer: SSEWriter, stream: LogStream): Promise<v
     const last = isLast ? frames.findIndex(isLast) : -1
     const sent = last < 0 ? frames : frames.slice(0, last + 1)
     const text = sent.map((frame) => frame.text).join('')
-    if (last >= 0) writer.end(text)
+    if (last >= 0) await writer.end(text)
     else await writer.write(text)
     onSent?.(sent)
     if (last >= 0) return
   }
-  writer.end()
+  // Of a turn only a broken connection tells the client that this is not its end.
+  if (isLast) writer.destroy()
+  else await writer.end()
 }
