@@ -10,32 +10,39 @@ interface UserMessage {
  * is up to the prompt, see `emitPrompt`. An interrupt ends a turn as it does in the SDK.
  */
 export function query({ prompt }: { prompt: AsyncIterable<UserMessage> }) {
-  let interrupted = new AbortController()
-  const closed = new AbortController()
+  // Of its own for each wait: an instant turn must not pay for what it does not use.
+  let waiting = new AbortController()
+  let isStopped = false
+  const stop = async () => {
+    isStopped = true
+    waiting.abort()
+  }
+  async function* answer(content: unknown): AsyncGenerator<object> {
+    const emission = parsePrompt(content)
+    let isFirst = true
+    for (const message of turnMessages(emission)) {
+      if (emission?.waitMs && !isFirst) {
+        waiting = new AbortController()
+        await sleep(emission.waitMs, undefined, { signal: waiting.signal }).catch(() => {})
+      }
+      if (isStopped) return yield INTERRUPTED
+      yield message
+      isFirst = false
+    }
+  }
   const messages = (async function* () {
     for await (const { message } of prompt) {
-      interrupted = new AbortController()
-      yield* answer(message.content, AbortSignal.any([interrupted.signal, closed.signal]))
+      isStopped = false
+      yield* answer(message.content)
     }
   })()
+  const ignore = async () => {}
   return Object.assign(messages, {
-    interrupt: async () => interrupted.abort(),
-    setModel: async () => {},
-    setPermissionMode: async () => {},
-    close: () => closed.abort(),
+    interrupt: stop,
+    setModel: ignore,
+    setPermissionMode: ignore,
+    close: () => void stop(),
   })
-}
-
-async function* answer(content: unknown, stop: AbortSignal): AsyncGenerator<object> {
-  const emission = parsePrompt(content)
-  let isFirst = true
-  for (const message of turnMessages(emission)) {
-    if (emission?.waitMs && !isFirst)
-      await sleep(emission.waitMs, undefined, { signal: stop }).catch(() => {})
-    if (stop.aborted) return yield INTERRUPTED
-    yield message
-    isFirst = false
-  }
 }
 
 const INTERRUPTED = {

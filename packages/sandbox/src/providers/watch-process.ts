@@ -4,6 +4,7 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { AshError } from '@ash-ai/shared'
 import type { LimitGroup } from '../limits/limit-backend.ts'
 import type { SandboxExit, SandboxProcess } from '../provider.ts'
+import { readInitProcess, tryKill } from './init-process.ts'
 
 const STDERR_TAIL_CHARS = 8 * 1024
 /** How long the last words of a dead child are waited for, where something it left behind holds its stderr. */
@@ -31,16 +32,18 @@ export async function watchProcess(
   group: LimitGroup,
 ): Promise<SandboxProcess> {
   const stderr = keepTail(child.stderr)
+  const init = readInitProcess(streamOf(child, fds.statusFd))
   const exited = new Promise<SandboxExit>((resolve) => {
     child.once('exit', async (code, signal) => {
       await stderr.ended()
       const usage = await group.usage()
       await group.kill()
+      // bwrap leaves when the bridge ends; the kernel then kills its init, which takes as long as it takes.
+      await init.end()
       await group.remove()
       resolve({ code, signal, stderr: stderr.text(), usage })
     })
   })
-  const init = readInitPid(streamOf(child, fds.statusFd))
   await spawned(child)
   for (const [fd, bytes] of Object.entries(fds.inputs ?? {})) {
     const input = streamOf(child, Number(fd)) as Writable | undefined
@@ -79,14 +82,6 @@ export async function watchProcess(
   }
 }
 
-function tryKill(pid: number): boolean {
-  try {
-    return process.kill(pid, 'SIGKILL')
-  } catch {
-    return false
-  }
-}
-
 function streamOf(child: ChildProcess, fd: number | undefined): Duplex | undefined {
   return fd === undefined ? undefined : ((child.stdio[fd] as Duplex | null | undefined) ?? undefined)
 }
@@ -100,29 +95,6 @@ function spawned(child: ChildProcess): Promise<void> {
       )
     })
   })
-}
-
-interface InitPid {
-  pid: () => number | undefined
-  /** Settles when the pid is there, or never will be. */
-  isKnown: Promise<void>
-}
-
-function readInitPid(status: Readable | undefined): InitPid {
-  let text = ''
-  const pid = () => {
-    const found = /"child-pid"\s*:\s*(\d+)/.exec(text)?.[1]
-    return found === undefined ? undefined : Number(found)
-  }
-  const isKnown = new Promise<void>((resolve) => {
-    if (!status) return resolve()
-    status.on('data', (chunk: Buffer) => {
-      if (text.length < 4096) text += chunk.toString('latin1')
-      if (pid() !== undefined) resolve()
-    })
-    status.on('close', resolve).on('error', () => {})
-  })
-  return { pid, isKnown }
 }
 
 function keepTail(stream: Readable | null): { text: () => string; ended: () => Promise<unknown> } {
