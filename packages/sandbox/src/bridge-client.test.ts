@@ -314,7 +314,7 @@ test('commands under way have a limit', async () => {
 })
 
 test('a bridge that stops answering pings is given up while a command waits', async () => {
-  vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval', 'Date'] })
+  vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval', 'performance'] })
   const { client, commands } = await connectPair()
   const code = codeOf(client.call({ cmd: 'interrupt' }))
   expect((await nextCommand(commands)).cmd).toBe('interrupt')
@@ -325,7 +325,7 @@ test('a bridge that stops answering pings is given up while a command waits', as
 })
 
 test('a bridge that answers pings may take its time, and an idle one is not asked', async () => {
-  vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval', 'Date'] })
+  vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval', 'performance'] })
   const { client, bridge, commands } = await connectPair()
   vi.advanceTimersByTime(120_000)
   const call = client.call({ cmd: 'interrupt' })
@@ -346,4 +346,14 @@ test('a bridge that answers pings may take its time, and an idle one is not aske
   }
   bridge.write(encodeLine({ ev: 'result', id, data: 'at last' }))
   expect(await call).toBe('at last')
+})
+
+test('a clock that is set forward is not taken for silence', async () => {
+  vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval', 'Date'] })
+  const { client, commands } = await connectPair()
+  client.call({ cmd: 'interrupt' }).catch(() => {})
+  expect((await nextCommand(commands)).cmd).toBe('interrupt')
+  vi.setSystemTime(Date.now() + 3_600_000)
+  vi.advanceTimersByTime(5_000)
+  expect(client.isClosed).toBe(false)
 })

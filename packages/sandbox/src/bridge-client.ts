@@ -94,7 +94,7 @@ export class BridgeClient {
   #failure: AshError | undefined
   #nextId = 1
   #queuedChars = 0
-  #lastHeardMs = Date.now()
+  #lastHeardMs = performance.now()
 
   /** `explainEnd` says why the other side went away, once that is known. */
   constructor(
@@ -131,7 +131,7 @@ export class BridgeClient {
   async run(command: CommandInput, take: TakeEvent = () => {}): Promise<TerminalEvent> {
     if (this.#failure) throw this.#failure
     if (this.#commands.size >= MAX_OUTSTANDING_COMMANDS) throw new Error('too many commands under way')
-    if (this.#commands.size === 0) this.#lastHeardMs = Date.now()
+    if (this.#commands.size === 0) this.#lastHeardMs = performance.now()
     const id = String(this.#nextId++)
     const line = encodeCommand({ ...command, id } as BridgeCommand)
     const inbox = new Inbox(take)
@@ -184,8 +184,8 @@ export class BridgeClient {
   #listen(): void {
     const lines = new LineSplitter()
     this.#stream.on('data', (chunk: Buffer) => {
-      this.#lastHeardMs = Date.now()
       const startedMs = performance.now()
+      this.#lastHeardMs = startedMs
       try {
         for (const line of lines.push(chunk)) this.#receive(decodeEvent(line), line.length)
       } catch (error) {
@@ -283,14 +283,14 @@ export class BridgeClient {
   }
 
   #readOn(): void {
-    this.#lastHeardMs = Date.now()
+    this.#lastHeardMs = performance.now()
     this.#stream.resume()
   }
 
   /** The agent runs as the same user and can stop its bridge: a turn must not wait for ever. */
   #checkPulse(): void {
     if (this.#commands.size === 0 || this.#stream.isPaused()) return
-    if (Date.now() - this.#lastHeardMs > this.#pongTimeoutMs) {
+    if (performance.now() - this.#lastHeardMs > this.#pongTimeoutMs) {
       this.close(
         new AshError('bridge_unresponsive', `The bridge was silent for ${this.#pongTimeoutMs / 1000} s`),
       )

@@ -95,7 +95,7 @@ export class SandboxManager {
         request.limits.outputMbPerSecond,
       )
       await becomesReady(bridge, started)
-      await bridge.call({ cmd: 'configure', session: { ...request.setup, modelToken } })
+      await inTime(bridge.call({ cmd: 'configure', session: { ...request.setup, modelToken } }))
       return liveSandbox(request, started, bridge, network, this.#disk)
     } catch (error) {
       await process?.kill()
@@ -172,7 +172,7 @@ function liveSandbox(
     return stopping
   }
   // Broken protocol, silence or death: a sandbox without its bridge is of no use to anybody.
-  void bridge.closed.then(stopOnce)
+  bridge.closed.then(stopOnce).catch(() => {}) // Told to whoever stops it.
   return {
     id: request.sandboxId,
     bridge,
@@ -195,6 +195,22 @@ async function explainEnd(process: SandboxProcess, { limits }: SandboxRequest): 
   return new AshError('sandbox_died', 'The sandbox ended unexpectedly')
 }
 
+/** A bridge that lives but never answers would hold its session for ever. */
+async function inTime(work: Promise<unknown>): Promise<void> {
+  let timer: NodeJS.Timeout | undefined
+  const late = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => reject(startFailure('the bridge did not answer')), READY_TIMEOUT_MS)
+  })
+  try {
+    await Promise.race([work, late])
+  } finally {
+    clearTimeout(timer)
+  }
+}
+
+const startFailure = (reason: string) =>
+  new AshError('sandbox_start_failed', `The sandbox did not start: ${reason}`)
+
 async function becomesReady(bridge: BridgeClient, process: SandboxProcess): Promise<void> {
   const timer = new AbortController()
   const late = new Promise<'late'>((resolve) => {
@@ -214,7 +230,7 @@ async function becomesReady(bridge: BridgeClient, process: SandboxProcess): Prom
       : outcome instanceof AshError
         ? outcome.message
         : `it exited with ${outcome.code ?? outcome.signal}: ${outcome.stderr.trim() || 'no message'}`
-  throw new AshError('sandbox_start_failed', `The sandbox did not start: ${reason}`)
+  throw startFailure(reason)
 }
 
 /** What the operating system refuses, such as a missing agent folder or a full disk, is a failure to start. */

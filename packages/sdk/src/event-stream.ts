@@ -61,7 +61,7 @@ export async function* readLog(
 
 /** A connection that broke, or a server (or the proxy before it) that is just restarting. */
 function isPassing(error: unknown): error is Error {
-  if (error instanceof AshConnectionError) return true
-  const status = isAshError(error) ? error.statusCode : error instanceof AshReplyError ? error.status : 0
+  if (error instanceof AshConnectionError || isAshError(error, 'server_stopping')) return true
+  const status = error instanceof AshReplyError ? error.status : undefined
   return status === 502 || status === 503 || status === 504
 }

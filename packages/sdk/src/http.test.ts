@@ -155,6 +155,12 @@ describe('retries', () => {
     ])
   })
 
+  test('a call can have its own number of them', async () => {
+    const { client, server } = await serve((_, response) => response.destroy())
+    expect(await failure(client.health({ retries: 0 }))).toMatchObject({ reason: 'lost' })
+    expect(server.requests).toHaveLength(1)
+  })
+
   test('are bounded', async () => {
     const { client, server } = await serve((_, response) => response.destroy(), { retries: 1 })
     expect(await failure(client.health())).toMatchObject({ reason: 'lost' })

@@ -93,11 +93,12 @@ export class Http {
 
   async #retrying<T>(request: HttpRequest, attempt: () => Promise<T>): Promise<T> {
     const isRepeatable = request.method !== 'POST' || request.idempotencyKey !== undefined
+    const { retries = this.#options.retries } = request
     for (let tries = 0; ; tries++) {
       try {
         return await attempt()
       } catch (error) {
-        const delayMs = tries < this.#options.retries ? retryDelayMs(isRepeatable, error, tries) : undefined
+        const delayMs = tries < retries ? retryDelayMs(isRepeatable, error, tries) : undefined
         if (delayMs === undefined) throw error
         await sleep(delayMs, request.signal)
       }

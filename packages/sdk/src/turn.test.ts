@@ -1,5 +1,5 @@
 import type { ServerResponse } from 'node:http'
-import { isAshError } from '@ash-ai/shared'
+import { ERRORS, isAshError } from '@ash-ai/shared'
 import { afterEach, describe, expect, test, vi } from 'vitest'
 import { AshClient, type AshClientOptions } from './client.ts'
 import { AshReplyError } from './errors.ts'
@@ -222,6 +222,18 @@ describe('a broken stream', () => {
     await expect(turn.text()).rejects.toSatisfy((thrown) => isAshError(thrown, 'session_not_found'))
     expect(server?.requests).toHaveLength(3)
   })
+
+  test.each(['provider_unavailable', 'bridge_unresponsive'] as const)(
+    'does not hide that the server refuses the message with %s',
+    async (code) => {
+      const statusCode = ERRORS[code].status
+      const client = await serve((_, response) =>
+        sendJson(response, statusCode, { error: 'x', code, statusCode, requestId: 'r' }),
+      )
+      await expect(client.sessions.send('s', 'hi').text()).rejects.toMatchObject({ code })
+      expect(server?.requests).toHaveLength(1)
+    },
+  )
 
   test('is not continued for ever', async () => {
     const realSetTimeout = globalThis.setTimeout

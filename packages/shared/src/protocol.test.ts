@@ -22,8 +22,19 @@ describe('lines', () => {
     const message = (data: string) => `{"ev":"message","id":"1","data":{"type":"x","a":${data}}}`
     expect(decodeEvent(message(`"${'x'.repeat(2_000_000)}"`))).toMatchObject({ ev: 'message', type: 'x' })
     expect(decodeEvent(message(`[${'{},'.repeat(200_000)}{}]`))).toMatchObject({ ev: 'message' })
+    const csv = JSON.stringify('1,2,"[{\\'.repeat(200_000))
+    expect(decodeEvent(message(csv))).toMatchObject({ ev: 'message' })
     for (const dense of [`[${'{},'.repeat(400_000)}{}]`, `${'['.repeat(600_000)}${']'.repeat(600_000)}`])
       expect(() => decodeEvent(message(dense))).toThrow(/more than 250000 values/)
+  })
+
+  test('an unfinished line costs about its length, also when it comes byte by byte', () => {
+    const lines = splitter()
+    const chunk = bytes('xx')
+    const before = process.memoryUsage().heapUsed
+    for (let count = 0; count < 2_000_000; count++) [...lines.push(chunk.subarray(0, 1))]
+    expect(process.memoryUsage().heapUsed - before).toBeLessThan(100 * 1024 * 1024)
+    expect([...lines.push(bytes('\n'))]).toEqual(['x'.repeat(2_000_000)])
   })
 
   test('come out whole however the bytes are cut, also inside a character', () => {

@@ -48,7 +48,8 @@ export class LimitWatch {
       { code: 'output_limit', resource: 'outputMbPerSecond', limit: limits.outputMbPerSecond },
       report,
     )
-    this.#timer = setInterval(() => void this.#poll(), POLL_MS).unref()
+    // What cannot be read now is read the next time; the end of a sandbox is told elsewhere.
+    this.#timer = setInterval(() => this.#poll().catch(() => {}), POLL_MS).unref()
   }
 
   /** Whether the kernel has just killed something here for memory. */

@@ -40,7 +40,8 @@ export async function watchProcess(
       await group.kill()
       // bwrap leaves when the bridge ends; the kernel then kills its init, which takes as long as it takes.
       await init.end()
-      await group.remove()
+      // A group that cannot be removed is found again by the next start of the server.
+      await group.remove().catch(() => {})
       resolve({ code, signal, stderr: stderr.text(), usage })
     })
   })

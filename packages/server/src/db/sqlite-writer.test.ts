@@ -59,7 +59,7 @@ describe('the writer thread', () => {
     // Also with a transaction open over a rest.
     await writer.execute('begin immediate', [])
     await writer.execute('insert into t values (?)', ['y'.repeat(100_000)])
-    await sleep(300)
+    await sleep(300) // A rest is a length of time, and no event tells of its end.
     await writer.execute('commit', [])
     expect((await writer.execute('select count(*) as n from t', [])).rows).toEqual([{ n: 6 }])
     await writer.close()

@@ -1,4 +1,4 @@
-import { AshError, EventList, LogEntry, MessageList, SessionId } from '@ash-ai/shared'
+import { EventList, LogEntry, MessageList, SessionId } from '@ash-ai/shared'
 import type { FastifyInstance, FastifyReply } from 'fastify'
 import type { ZodTypeProvider } from 'fastify-type-provider-zod'
 import { z } from 'zod'
@@ -7,11 +7,10 @@ import type { Cursor } from './event-log.ts'
 import { type Entry, type EventPage, hasEvents, listEvents } from './event-queries.ts'
 import type { SessionDeps } from './session-deps.ts'
 import { fenceOf, getSession } from './session-queries.ts'
-import { streamLog } from './stream-log.ts'
+import { assertRoomForReader, streamLog } from './stream-log.ts'
 
 const Params = z.object({ id: SessionId })
 const tags = ['conversation']
-const MAX_READERS = 1_000
 /** How long a browser waits before it opens a lost stream again. */
 const RETRY_MS = 1_000
 
@@ -87,8 +86,7 @@ export function registerEventRoutes(app: FastifyInstance, deps: SessionDeps): vo
     async (request, reply) => {
       const row = await getSession(deps.db, request.tenantId, request.params.id)
       const log = await deps.logs.get(fenceOf(row))
-      if (log.readers >= MAX_READERS)
-        throw new AshError('too_many_readers', `${MAX_READERS} streams of this session are open; close some`)
+      assertRoomForReader(log)
       const after = cursorOf(request.headers['last-event-id'], request.query.after ?? 0)
       const writer = new SSEWriter(reply)
       // Also sends the headers while there is nothing else to send.

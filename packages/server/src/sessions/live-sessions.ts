@@ -15,6 +15,7 @@ export interface LiveSession {
   options: AgentOptions
   sdkSessionId: string | null
   lastNotedMs: number
+  keysForgottenMs: number
   /** The turn under way. Set before anything is awaited, so that there is never a second. */
   turn: Turn | undefined
   permissions: PendingPermissions

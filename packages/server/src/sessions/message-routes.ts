@@ -16,7 +16,7 @@ import { cancelWaitingTurns } from './queued-turns.ts'
 import { type AcceptedTurn, sendMessage } from './send-message.ts'
 import type { SessionDeps } from './session-deps.ts'
 import { fenceOf, getSession } from './session-queries.ts'
-import { streamLog } from './stream-log.ts'
+import { assertRoomForReader, streamLog } from './stream-log.ts'
 import { endsTurn, turnReply } from './turn-reply.ts'
 import { TurnTiming } from './turn-timing.ts'
 import { interruptTurn, noTurn } from './turns.ts'
@@ -107,6 +107,7 @@ function goneSignal(reply: FastifyReply): AbortSignal {
 /** The turn as server-sent events; of one that waits, from the moment it begins. */
 async function streamTurn(reply: FastifyReply, accepted: AcceptedTurn, timing: TurnTiming): Promise<void> {
   const { turnId, log, isQueued } = accepted
+  assertRoomForReader(log)
   const writer = new SSEWriter(reply)
   if (isQueued) writer.begin()
   try {

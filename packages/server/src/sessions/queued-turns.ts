@@ -1,9 +1,10 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import { AshError, ERRORS, type ErrorEventData, isAshError, MessageSend } from '@ash-ai/shared'
-import { findTurnStart } from './event-queries.ts'
+import { AshError, ERRORS, type ErrorEventData, isAshError, type MessageSend } from '@ash-ai/shared'
+import { findOpenTurn, findTurnStart } from './event-queries.ts'
 import type { SessionDeps } from './session-deps.ts'
 import { wakeSession } from './session-lifecycle.ts'
 import { type Fence, fenceOf, getSession } from './session-queries.ts'
+import { storeEventually } from './store-eventually.ts'
 import {
   cancelWaiting,
   listWaitingRequests,
@@ -15,6 +16,7 @@ import { TurnTiming } from './turn-timing.ts'
 import { startTurn } from './turns.ts'
 
 const MAX_WAITING = 32
+const MAX_WAITING_CHARS = 32 * 1024 * 1024
 /** Sessions whose queues are taken up at the same time after a start. */
 const MAX_RESUMED_AT_ONCE = 4
 const WAKE_RETRY_MS = [1_000, 2_000, 4_000]
@@ -23,10 +25,14 @@ export interface WaitingTurn {
   turnId: string
   position: number
   message: MessageSend
+  /** Length of the message. */
+  chars: number
   /** Settles when it is durable that the turn waits. */
   stored: Promise<void>
   begun: PromiseWithResolvers<number>
   isCancelled: boolean
+  /** It is the session's turn now; an interrupt stops it as such. */
+  isTaken: boolean
 }
 
 /** Messages that wait for the turn before them, by session and in order. The database has them too. */
@@ -87,12 +93,16 @@ export async function enqueueTurn(
   row: TurnRequestRow,
 ): Promise<WaitingTurn> {
   const waiting = deps.waiting.list(fence.sessionId)
-  if (waiting.length >= MAX_WAITING)
-    throw new AshError('queue_full', `${MAX_WAITING} messages are waiting already; send this one later`)
+  const chars = waiting.reduce((sum, turn) => sum + turn.chars, row.message?.length ?? 0)
+  if (waiting.length >= MAX_WAITING || (waiting.length > 0 && chars > MAX_WAITING_CHARS))
+    throw new AshError(
+      'queue_full',
+      'Too many or too large messages are waiting already; send this one later',
+    )
   // Before anything is awaited: the order of arrival is the order of the queue.
   const position = Math.max(Date.now(), (waiting.at(-1)?.position ?? 0) + 1)
   const stored = saveTurnRequest(deps.db, { ...row, position })
-  const turn = newWaitingTurn({ turnId: row.turn_id, position }, message, stored)
+  const turn = newWaitingTurn({ ...row, position }, message, stored)
   deps.waiting.add(fence.sessionId, turn)
   try {
     await turn.stored
@@ -105,21 +115,23 @@ export async function enqueueTurn(
 }
 
 function newWaitingTurn(
-  place: { turnId: string; position: number },
+  { turn_id: turnId, position, message: text }: TurnRequestRow,
   message: MessageSend,
   stored: Promise<void>,
 ): WaitingTurn {
   const begun = Promise.withResolvers<number>()
   begun.promise.catch(() => {}) // Not everybody who sends also waits.
-  return { ...place, message, stored, begun, isCancelled: false }
+  const chars = text?.length ?? 0
+  return { turnId, position, message, chars, stored, begun, isCancelled: false, isTaken: false }
 }
 
-/** Nothing that waits begins any more; each is told of in the log when its place is reached. */
+/** Nothing that waits begins any more; each is told of in the log when its place is reached. Says which. */
 export async function cancelWaitingTurns(deps: SessionDeps, fence: Fence): Promise<string[]> {
   const cancelled = deps.waiting.list(fence.sessionId).filter((turn) => !turn.isCancelled)
+  const waiting = cancelled.filter((turn) => !turn.isTaken)
   for (const turn of cancelled) turn.isCancelled = true
   if (cancelled.length > 0) await cancelWaiting(deps.db, fence)
-  return cancelled.map(({ turnId }) => turnId)
+  return waiting.map(({ turnId }) => turnId)
 }
 
 /** Takes up what waited when the server stopped. Turns that had begun are not repeated. */
@@ -132,8 +144,8 @@ export async function resumeWaitingTurns(deps: SessionDeps): Promise<void> {
       await markBegun(deps.db, fence, turnId)
       continue
     }
-    const message = MessageSend.parse(JSON.parse(row.message ?? 'null'))
-    const turn = newWaitingTurn({ turnId, position: row.position }, message, Promise.resolve())
+    const message = JSON.parse(row.message ?? 'null') as MessageSend
+    const turn = newWaitingTurn(row, message, Promise.resolve())
     turn.isCancelled = row.status === 'cancelled'
     deps.waiting.add(sessionId, turn)
     fences.set(sessionId, fence)
@@ -152,33 +164,60 @@ function startDraining(deps: SessionDeps, fence: Fence): Promise<void> {
 /** False where the server stops: what waits is in the database and begins after the next start. */
 async function takeTurn(deps: SessionDeps, fence: Fence, turn: WaitingTurn): Promise<boolean> {
   const { sessionId } = fence
-  try {
-    await turn.stored
-    await deps.live.get(sessionId)?.turn?.ended
-    turn.begun.resolve(await begin(deps, fence, turn))
-    await markBegun(deps.db, fence, turn.turnId)
-  } catch (error) {
-    turn.begun.reject(error)
-    if (isAshError(error, 'server_stopping')) return false
-    deps.log.error({ err: error, sessionId, turnId: turn.turnId }, 'a queued message could not begin')
+  let failure: unknown
+  const take = async () => {
+    try {
+      await deps.live.get(sessionId)?.turn?.ended
+      turn.begun.resolve(await begin(deps, fence, turn))
+    } catch (error) {
+      failure = error
+      throw error
+    }
   }
+  const isStored = await turn.stored.then(
+    () => true,
+    () => false, // Told to whoever sent it.
+  )
+  if (!isStored) return true
+  // Repeated while the database takes nothing: what was accepted keeps its place.
+  if (await storeEventually(deps, take)) {
+    await storeEventually(deps, () => markBegun(deps.db, fence, turn.turnId))
+    return true
+  }
+  if (deps.live.isClosed) {
+    for (const waiting of deps.waiting.list(sessionId)) waiting.begun.reject(failure)
+    return false
+  }
+  turn.begun.reject(failure)
+  deps.log.error({ err: failure, sessionId, turnId: turn.turnId }, 'a queued message could not begin')
   return true
 }
 
 /** Resolves with the place of the turn's first entry. A turn that cannot run is told of in the log all the same. */
 async function begin(deps: SessionDeps, fence: Fence, turn: WaitingTurn): Promise<number> {
+  const { turnId, isTaken: wasTried } = turn
+  turn.isTaken = false
   try {
+    // A write that was reported as failed may still have been done, where the database is on another machine.
+    if (wasTried && (await findTurnStart(deps.db, fence.tenantId, fence.sessionId, turnId)) !== undefined)
+      throw new AshError('internal_error', 'The log of the session could not be written')
     const live = turn.isCancelled ? undefined : await wake(deps, fence)
     if (turn.isCancelled || !live)
       throw new AshError('cancelled', 'The message was taken out of the queue before its turn')
-    const { seq } = await startTurn(deps, live, turn.message, {
-      turnId: turn.turnId,
-      timing: new TurnTiming(deps),
-    })
-    return seq
+    const timing = new TurnTiming(deps)
+    timing.turnId = turnId
+    turn.isTaken = true
+    return (await startTurn(deps, live, turn.message, { turnId, timing })).seq
   } catch (error) {
-    if (!isAshError(error) || error.code === 'server_stopping') throw error
-    return noteUnbegun(deps, fence, turn, error)
+    if (isAshError(error, 'server_stopping')) throw error
+    if (isAshError(error)) return noteUnbegun(deps, fence, turn, error)
+    // Its first entry could not be stored: that is tried again.
+    if (turn.isTaken) throw error
+    deps.log.error(
+      { err: error, sessionId: fence.sessionId, turnId },
+      'the session of a queued message did not wake',
+    )
+    return noteUnbegun(deps, fence, turn, new AshError('internal_error', 'The session could not be woken'))
   }
 }
 
@@ -194,15 +233,20 @@ async function wake(deps: SessionDeps, { tenantId, sessionId }: Fence) {
   return wakeSession(deps, tenantId, sessionId)
 }
 
+/** Stores what is missing: a try before may have stored the first of the two entries. */
 async function noteUnbegun(
-  deps: SessionDeps,
+  { db, logs }: SessionDeps,
   fence: Fence,
   { turnId, message }: WaitingTurn,
   { code, message: error }: AshError,
 ): Promise<number> {
-  const log = await deps.logs.get(fence)
+  const { tenantId, sessionId } = fence
+  const log = await logs.get(fence)
   const data: ErrorEventData = { turnId, code, error, retryable: ERRORS[code].retryable }
-  const begun = log.append('turn', turnId, JSON.stringify({ turnId, content: message.content }))
-  await log.append('error', turnId, JSON.stringify(data))
+  const begun =
+    (await findTurnStart(db, tenantId, sessionId, turnId)) ??
+    (await log.append('turn', turnId, JSON.stringify({ turnId, content: message.content })))
+  if ((await findOpenTurn(db, tenantId, sessionId)) === turnId)
+    await log.append('error', turnId, JSON.stringify(data))
   return begun
 }

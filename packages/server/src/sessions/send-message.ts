@@ -17,6 +17,7 @@ import type { TurnTiming } from './turn-timing.ts'
 import { startTurn } from './turns.ts'
 
 const KEY_LIFETIME_MS = 24 * 3_600_000
+const FORGET_INTERVAL_MS = 3_600_000
 
 export interface SendRequest {
   tenantId: string
@@ -89,7 +90,9 @@ async function accept(
 ): Promise<AcceptedTurn> {
   const { tenantId, sessionId, message, timing } = request
   timing.turnId = turnId
-  const live = await wakeSession(deps, tenantId, sessionId)
+  let live = await wakeSession(deps, tenantId, sessionId)
+  // Paused or ended in that moment: there is another sandbox, or a reason why there is none.
+  while (deps.live.get(sessionId) !== live) live = await wakeSession(deps, tenantId, sessionId)
   timing.reach('lookup')
   const row = (status: TurnRequestRow['status']): TurnRequestRow => ({
     tenant_id: tenantId,
@@ -114,8 +117,12 @@ async function accept(
   return { turnId, log: live.log, isQueued: false, begun: Promise.resolve(seq) }
 }
 
-async function rememberKey({ db }: SessionDeps, { fence }: LiveSession, row: TurnRequestRow): Promise<void> {
-  await forgetOldKeys(db, fence, row.created_at - KEY_LIFETIME_MS)
+async function rememberKey({ db }: SessionDeps, live: LiveSession, row: TurnRequestRow): Promise<void> {
+  const now = row.created_at
+  if (now - live.keysForgottenMs > FORGET_INTERVAL_MS) {
+    live.keysForgottenMs = now
+    await forgetOldKeys(db, live.fence, now - KEY_LIFETIME_MS)
+  }
   await saveTurnRequest(db, row)
 }
 

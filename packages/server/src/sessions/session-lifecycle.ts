@@ -120,6 +120,8 @@ export async function wakeSession(
   tenantId: string,
   sessionId: string,
 ): Promise<LiveSession> {
+  // Before the start is shared: another tenant's attempt must not become the owner's.
+  if (!deps.live.get(sessionId)) await getSession(deps.db, tenantId, sessionId)
   const live = await deps.live.wake(sessionId, async () => {
     const row = await getOpenSession(deps.db, tenantId, sessionId)
     try {
@@ -157,6 +159,7 @@ async function startLiveSession(deps: SessionDeps, row: SessionRow): Promise<Liv
       options: sdkOptions({ ...agent.config, ...(JSON.parse(row.config) as AgentConfig) }),
       sdkSessionId: row.sdk_session_id,
       lastNotedMs: Date.now(),
+      keysForgottenMs: 0,
       turn: undefined,
       permissions: new PendingPermissions(),
       gone: Promise.resolve(),
@@ -250,7 +253,11 @@ export function patchSession(
 /** A sandbox that ends by itself leaves the session in `error`; the next call that needs one starts another. */
 async function watchSandbox(deps: SessionDeps, live: LiveSession): Promise<void> {
   const { code, message } = await live.sandbox.bridge.closed
-  await live.sandbox.stop()
+  await live.sandbox
+    .stop()
+    .catch((error: unknown) =>
+      deps.log.error({ err: error, sessionId: live.fence.sessionId }, 'a sandbox did not stop cleanly'),
+    )
   await live.turn?.ended
   if (!deps.live.release(live)) return
   deps.log.warn({ sessionId: live.fence.sessionId, sandboxId: live.sandbox.id, code }, 'sandbox ended')

@@ -1,3 +1,4 @@
+import { AshError } from '@ash-ai/shared'
 import type { SSEWriter } from '../http/sse-writer.ts'
 import type { Cursor, EventLog, Frame } from './event-log.ts'
 
@@ -12,8 +13,28 @@ export interface LogStream {
   closing?: AbortSignal
 }
 
+const MAX_READERS = 1_000
+
+export function assertRoomForReader({ readers }: EventLog): void {
+  if (readers < MAX_READERS) return
+  throw new AshError('too_many_readers', `${MAX_READERS} streams of this session are open; close some`)
+}
+
 /** Copies frames to the client until one of them is the last, or the client is gone. */
 export async function streamLog(writer: SSEWriter, stream: LogStream): Promise<void> {
+  try {
+    if (await copyFrames(writer, stream)) return
+  } catch (error) {
+    writer.destroy()
+    throw error
+  }
+  // Of a turn only a broken connection tells the client that this is not its end.
+  if (stream.isLast) writer.destroy()
+  else await writer.end()
+}
+
+/** True where the last frame was sent. */
+async function copyFrames(writer: SSEWriter, stream: LogStream): Promise<boolean> {
   const { log, after, isLast, onSent, closing } = stream
   const signal = closing ? AbortSignal.any([writer.signal, closing]) : writer.signal
   for await (const frames of log.read(after, signal)) {
@@ -23,9 +44,7 @@ export async function streamLog(writer: SSEWriter, stream: LogStream): Promise<v
     if (last >= 0) await writer.end(text)
     else await writer.write(text)
     onSent?.(sent)
-    if (last >= 0) return
+    if (last >= 0) return true
   }
-  // Of a turn only a broken connection tells the client that this is not its end.
-  if (isLast) writer.destroy()
-  else await writer.end()
+  return false
 }

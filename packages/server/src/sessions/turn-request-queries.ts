@@ -32,7 +32,7 @@ export async function findTurnRequest(
     .executeTakeFirst()
 }
 
-/** What still waits, in the order in which it came, of every session of a host that has not ended. */
+/** What still waits, in the order in which it came, of every session of a host: also of one that ended meanwhile. */
 export async function listWaitingRequests(db: Db, ownerId: string): Promise<TurnRequestRow[]> {
   return db
     .selectFrom('turn_requests')

@@ -79,8 +79,15 @@ export async function interruptTurn({ sandbox, turn }: LiveSession): Promise<voi
   if (!turn) return
   turn.isInterrupted = true
   // One that the agent has not heard of yet ends without it.
-  if (turn.isSent) await sandbox.bridge.call({ cmd: 'interrupt' })
+  if (!turn.isSent) return
+  const grace = setTimeout(() => sandbox.bridge.close(unheeded()), INTERRUPT_GRACE_MS)
+  void turn.ended.then(() => clearTimeout(grace))
+  // A hostile bridge might never answer: whoever waits here is let go with the turn.
+  await Promise.race([sandbox.bridge.call({ cmd: 'interrupt' }), turn.ended])
 }
+
+const unheeded = () =>
+  new AshError('interrupted', `The agent did not stop within ${INTERRUPT_GRACE_MS / 1000} s and was ended`)
 
 export const noTurn = () => new AshError('no_turn', 'The session is not working on a message')
 
@@ -150,7 +157,9 @@ async function meterTurn(
 
 /** An agent that crashed because the kernel needed its memory says so. */
 async function explain(live: LiveSession, error: unknown): Promise<unknown> {
-  if (!isAshError(error, 'agent_crashed') || !(await live.sandbox.hasJustKilled())) return error
+  if (!isAshError(error, 'agent_crashed')) return error
+  // The turn must end, also without the explanation.
+  if (!(await live.sandbox.hasJustKilled().catch(() => false))) return error
   return new AshError('oom_killed', 'The agent was killed: the sandbox used more memory than its limit', {
     cause: error,
   })
@@ -211,10 +220,15 @@ async function relayEvents(
     const end = await running
     if (end.ev === 'done') return pickDone(end.data)
     if (end.ev === 'error') throw bridgeError(end)
+    throw new AshError('bridge_protocol_error', 'The bridge ended a turn without an outcome')
+  } catch (error) {
+    // An agent that nobody hears any more must not go on.
+    if (!isAshError(error)) bridge.close(logUnwritable())
+    if (isAshError(error, 'bridge_protocol_error')) bridge.close(error)
+    throw error
   } finally {
     await endPermissions(deps, live)
   }
-  throw new AshError('bridge_protocol_error', 'The bridge ended a turn without an outcome')
 }
 
 /** Messages that the SDK sends between turns belong to the log too. */
@@ -239,9 +253,10 @@ function relayMessage(
 ): Promise<void> | undefined {
   const { type, json, sdkSessionId } = message
   if (sdkSessionId !== undefined && sdkSessionId !== live.sdkSessionId) {
-    live.sdkSessionId = sdkSessionId
-    const stored = updateSession(deps.db, live.fence, { sdk_session_id: sdkSessionId })
-    return stored.then(() => relayMessage(deps, live, turnId, message))
+    return updateSession(deps.db, live.fence, { sdk_session_id: sdkSessionId }).then(() => {
+      live.sdkSessionId = sdkSessionId
+      return relayMessage(deps, live, turnId, message)
+    })
   }
   if (type === 'stream_event') return live.log.preview(turnId, json)
   try {
