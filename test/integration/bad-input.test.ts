@@ -213,10 +213,13 @@ describe('an id', () => {
       )
   }
   const validBody = (path: string) =>
-    BODIES.find((known) => path.endsWith(known.path().split('/').at(-1) ?? ''))?.valid
+    path.endsWith('{requestId}')
+      ? { behavior: 'allow' }
+      : BODIES.find((known) => path.endsWith(known.path().split('/').at(-1) ?? ''))?.valid
   const withId = ({ method, path }: { method: string; path: string }, id: string): RawRequest => {
     const json = method === 'PATCH' ? { network: 'none' } : method === 'POST' ? validBody(path) : undefined
-    return { method, path: path.replace('{id}', id).replace('{*}', 'CLAUDE.md'), ...(json && { json }) }
+    const filled = path.replace('{id}', id).replace('{*}', 'CLAUDE.md').replace('{requestId}', UNKNOWN_ID)
+    return { method, path: filled, ...(json && { json }) }
   }
 
   test('that is none is refused by every route, naming it', async () => {

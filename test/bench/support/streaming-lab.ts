@@ -25,21 +25,26 @@ export class StreamingLab {
   /** Where turns go, one for each session. */
   readonly ash: Target[] = []
   readonly floor: Target[] = []
+  /** The same relay with Ash's bridges behind it. */
+  readonly bridged: Target[] = []
   readonly #folder: string
   readonly #relay: ChildProcess
+  readonly #bridgedRelay: ChildProcess
   readonly #clients: ChildProcess
 
-  private constructor(folder: string, server: TestServer) {
+  private constructor(folder: string, server: TestServer, bridge: string) {
     this.#folder = folder
     this.server = server
     this.#relay = fork(new URL('./fastify-relay.ts', import.meta.url), [folder])
+    this.#bridgedRelay = fork(new URL('./fastify-relay.ts', import.meta.url), [folder, bridge])
     this.#clients = fork(new URL('./load-client.ts', import.meta.url))
   }
 
   static async start(sessions: number, extraEnv: Record<string, string> = {}): Promise<StreamingLab> {
     const folder = await mkdtemp(join(tmpdir(), 'ash-bench-'))
-    const env = { ASH_BRIDGE_ENTRY: await bundleInstantBridge(folder), ASH_LOG_LEVEL: 'info', ...extraEnv }
-    const lab = new StreamingLab(folder, await startTestServer({ env }))
+    const bridge = await bundleInstantBridge(folder)
+    const env = { ASH_BRIDGE_ENTRY: bridge, ASH_LOG_LEVEL: 'info', ...extraEnv }
+    const lab = new StreamingLab(folder, await startTestServer({ env }), bridge)
     try {
       await deployTestAgent(lab.server.client)
       await lab.grow(sessions)
@@ -57,10 +62,12 @@ export class StreamingLab {
       this.sessionIds.push(id)
       this.ash.push(this.target(`/api/sessions/${id}/messages`))
     }
-    this.#relay.send(sessions)
-    const [port] = await once(this.#relay, 'message')
-    for (let peer = this.floor.length; peer < sessions; peer++)
-      this.floor.push({ url: `http://127.0.0.1:${port}/${peer}`, headers: {} })
+    await growRelay(this.#relay, this.floor, sessions)
+  }
+
+  /** Has as many of Ash's bridges behind a bare relay. */
+  async growBridged(sessions: number): Promise<void> {
+    await growRelay(this.#bridgedRelay, this.bridged, sessions)
   }
 
   target(path: string): Target {
@@ -68,8 +75,10 @@ export class StreamingLab {
   }
 
   async load(job: LoadJob): Promise<Measured> {
-    const isAsh = job.targets[0]?.url.startsWith(this.server.url)
-    const asked = isAsh ? this.server.pid() : (this.#relay.pid ?? 0)
+    const [target] = job.targets
+    const isAsh = target?.url.startsWith(this.server.url)
+    const relay = this.bridged.some(({ url }) => url === target?.url) ? this.#bridgedRelay : this.#relay
+    const asked = isAsh ? this.server.pid() : (relay.pid ?? 0)
     const before = await cpuMs(asked)
     this.#clients.send(job)
     const [result] = (await once(this.#clients, 'message')) as [LoadResult | { error: string }]
@@ -97,9 +106,17 @@ export class StreamingLab {
   async close(): Promise<void> {
     this.#clients.disconnect()
     this.#relay.disconnect()
+    this.#bridgedRelay.disconnect()
     await this.server.close()
     await rm(this.#folder, { recursive: true, force: true })
   }
+}
+
+async function growRelay(relay: ChildProcess, targets: Target[], count: number): Promise<void> {
+  relay.send(count)
+  const [port] = await once(relay, 'message')
+  for (let peer = targets.length; peer < count; peer++)
+    targets.push({ url: `http://127.0.0.1:${port}/${peer}`, headers: {} })
 }
 
 const NOTHING: Measured = { turnMs: [], events: 0, elapsedMs: 0, serverCpuMs: 0 }

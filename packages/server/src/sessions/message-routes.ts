@@ -12,6 +12,7 @@ import { z } from 'zod'
 import { SSEWriter } from '../http/sse-writer.ts'
 import { parseInput } from '../http/validation-error.ts'
 import type { Frame } from './event-log.ts'
+import { messageValidator } from './message-validator.ts'
 import { cancelWaitingTurns } from './queued-turns.ts'
 import { type AcceptedTurn, sendMessage } from './send-message.ts'
 import type { SessionDeps } from './session-deps.ts'
@@ -30,6 +31,7 @@ export function registerMessageRoutes(app: FastifyInstance, deps: SessionDeps): 
   routes.post(
     '/api/sessions/:id/messages',
     {
+      validatorCompiler: messageValidator,
       schema: {
         tags,
         summary: 'Send a message and stream the turn',
