@@ -9,7 +9,7 @@ import {
   type MessageEvent,
 } from '@ash-ai/shared'
 
-/** The bridge's end of the connection to its host. Writing waits while the socket is full. */
+/** The bridge's end of the connection to its host. Writing returns a promise while the socket is full, else nothing. */
 export class BridgeConnection {
   readonly #socket: Socket
   #drained: Promise<void> | undefined
@@ -18,12 +18,12 @@ export class BridgeConnection {
     this.#socket = socket
   }
 
-  send(event: Exclude<BridgeEvent, MessageEvent>): Promise<void> {
+  send(event: Exclude<BridgeEvent, MessageEvent>): Promise<void> | undefined {
     return this.#write(encodeLine(event))
   }
 
   /** An SDK message, exactly as the SDK produced it. */
-  sendMessage(commandId: string, message: unknown): Promise<void> {
+  sendMessage(commandId: string, message: unknown): Promise<void> | undefined {
     return this.#write(encodeMessage(commandId, message))
   }
 
@@ -46,14 +46,14 @@ export class BridgeConnection {
     return new Promise((resolve) => this.#socket.end(resolve))
   }
 
-  async #write(line: string): Promise<void> {
-    await this.#drained
+  #write(line: string): Promise<void> | undefined {
+    if (this.#drained !== undefined) return this.#drained.then(() => this.#write(line))
     this.#collect()
-    if (this.#socket.write(line)) return
-    this.#drained ??= drained(this.#socket).finally(() => {
+    if (this.#socket.write(line)) return undefined
+    this.#drained = drained(this.#socket).finally(() => {
       this.#drained = undefined
     })
-    await this.#drained
+    return this.#drained
   }
 
   /** Lines written one after another, without waiting for anything in between, leave as one. */

@@ -24,12 +24,12 @@ interface ConversationSetup {
   env: Record<string, string>
   sdkSessionId: string | undefined
   /** Takes SDK messages that come while no turn runs. */
-  onUnsolicited: (message: SDKMessage) => Promise<void>
+  onUnsolicited: (message: SDKMessage) => Promise<void> | undefined
 }
 
 /** Where a turn's events go. */
 interface TurnEvents {
-  emit: (message: SDKMessage) => Promise<void>
+  emit: (message: SDKMessage) => Promise<void> | undefined
   sendPermission: SendPermissionEvent
 }
 
@@ -199,7 +199,10 @@ export class Conversation {
   async #read(open: OpenQuery): Promise<void> {
     let reason = 'the agent process ended'
     try {
-      for await (const message of open.query) await this.#take(message)
+      for await (const message of open.query) {
+        const taken = this.#take(message)
+        if (taken !== undefined) await taken // A promise for every message would cost more than the message.
+      }
     } catch (error) {
       reason = error instanceof Error ? error.message : String(error)
     }
@@ -211,17 +214,24 @@ export class Conversation {
     this.#stderr = ''
   }
 
-  async #take(message: SDKMessage): Promise<void> {
+  /** Returns a promise only where the next message has to wait. */
+  #take(message: SDKMessage): Promise<void> | undefined {
     if ('session_id' in message && message.session_id) this.#sdkSessionId = message.session_id
     const turn = this.#turn
     if (!turn) return this.#setup.onUnsolicited(message)
     turn.begin()
-    await turn.emit(message)
-    if (message.type !== 'result') return
-    try {
-      turn.finish(turnOutcome(message, turn.wasInterrupted))
-    } catch (error) {
-      turn.fail(error as TurnFailure)
-    }
+    const sent = turn.emit(message)
+    if (message.type !== 'result') return sent
+    if (sent !== undefined) return sent.then(() => finishTurn(turn, message))
+    finishTurn(turn, message)
+    return undefined
+  }
+}
+
+function finishTurn(turn: Turn, result: Extract<SDKMessage, { type: 'result' }>): void {
+  try {
+    turn.finish(turnOutcome(result, turn.wasInterrupted))
+  } catch (error) {
+    turn.fail(error as TurnFailure)
   }
 }

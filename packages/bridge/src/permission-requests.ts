@@ -7,7 +7,7 @@ const MAX_REASON_CHARS = 1_000
 type PermissionEvent = Extract<BridgeEvent, { ev: 'permission_request' | 'permission_withdrawn' }>
 export type SendPermissionEvent = (
   event: PermissionEvent extends infer Event ? WithoutId<Event> : never,
-) => Promise<void>
+) => Promise<void> | undefined
 type WithoutId<Event> = Event extends unknown ? Omit<Event, 'id'> : never
 
 /** What the agent has asked during one turn and waits for. It may wait for any time: the host has the deadline. */

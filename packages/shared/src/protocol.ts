@@ -213,7 +213,15 @@ function isPermissionRequest({ requestId, kind, tool, input, toolUseId, reason }
 }
 
 const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i
-const isUuid = (id: unknown): id is string => typeof id === 'string' && UUID.test(id)
+const isUuid = (id: unknown): id is string => typeof id === 'string' && (id === lastUuid || testUuid(id))
+
+/** Nearly every message of a session names the same one. */
+let lastUuid = ''
+function testUuid(id: string): boolean {
+  if (!UUID.test(id)) return false
+  lastUuid = id
+  return true
+}
 const isId = (id: unknown) => typeof id === 'string' && ID.test(id)
 
 /** A longer line is looked at before it is parsed: text is cheap, but many small values cost seconds and gigabytes. */

@@ -5,7 +5,8 @@ import { validationError } from './validation-error.ts'
 /** The one place where a failure becomes a reply. */
 export function handleError(error: unknown, request: FastifyRequest, reply: FastifyReply): void {
   const known = toAshError(error)
-  if (known.code === 'internal_error') request.log.error({ err: error }, 'request failed')
+  if (known.code === 'internal_error')
+    request.log.error({ requestId: request.id, err: error }, 'request failed')
   if (reply.raw.headersSent) {
     // A stream that breaks half way: the client must not take what it has for the whole.
     reply.raw.destroy()

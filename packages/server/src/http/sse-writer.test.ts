@@ -51,6 +51,25 @@ test('text arrives as it was written, wherever it is cut', async () => {
   expect(reply === `data: ${text}\n\ndata: x${text}\n\n`).toBe(true)
 })
 
+test('held text comes before what follows it, and by itself if nothing follows', async () => {
+  const { promise: isRead, resolve: read } = Promise.withResolvers<void>()
+  serve = async (writer) => {
+    writer.hold('data: a\n\n')
+    await writer.write('data: b\n\n')
+    writer.hold('data: c\n\n')
+    await isRead
+    writer.hold('data: d\n\n')
+    await writer.end('data: e\n\n')
+  }
+  const response = await fetch(`http://127.0.0.1:${port()}/`)
+  let text = ''
+  for await (const chunk of response.body ?? []) {
+    text += Buffer.from(chunk).toString()
+    if (text.includes('data: c')) read()
+  }
+  expect(text).toBe('abcde'.replace(/./g, 'data: $&\n\n'))
+})
+
 test('a client that left before the stream began is not waited for', async () => {
   const asked = Promise.withResolvers<void>()
   prepare = async () => {

@@ -3,6 +3,7 @@ import { STUCK_CLIENT_TIMEOUT_MS } from '@ash-ai/shared'
 import type { FastifyReply } from 'fastify'
 
 const HEARTBEAT_MS = 15_000
+const HOLD_MS = 2
 const PIECE_BYTES = 64 * 1024
 
 /**
@@ -14,6 +15,8 @@ export class SSEWriter {
   readonly #raw: ServerResponse
   readonly #gone = new AbortController()
   readonly #heartbeat: NodeJS.Timeout
+  #held = ''
+  #letGo: NodeJS.Timeout | undefined
 
   constructor(reply: FastifyReply) {
     reply.hijack()
@@ -39,8 +42,23 @@ export class SSEWriter {
     this.#raw.flushHeaders()
   }
 
+  /** Sends the text with what follows it, or by itself if nothing does in a moment. */
+  hold(text: string): void {
+    this.#held += text
+    this.#letGo ??= setTimeout(() => void this.write(''), HOLD_MS)
+  }
+
+  #withHeld(text: string): string {
+    clearTimeout(this.#letGo)
+    this.#letGo = undefined
+    const held = this.#held
+    this.#held = ''
+    return held + text
+  }
+
   /** In pieces: a client counts as stuck if it does not take a piece in time, however long all of them take. */
-  async write(text: string): Promise<void> {
+  async write(added: string): Promise<void> {
+    const text = this.#withHeld(added)
     if (text.length <= PIECE_BYTES) return this.#writePiece(text)
     // As bytes: what is cut as text may be cut in the middle of a character.
     const bytes = Buffer.from(text)
@@ -68,8 +86,9 @@ export class SSEWriter {
   }
 
   /** Sends the last of it. A client that does not take that in time is given up too. */
-  async end(lastText = ''): Promise<void> {
+  async end(added = ''): Promise<void> {
     clearInterval(this.#heartbeat)
+    const lastText = this.#withHeld(added)
     if (lastText.length > PIECE_BYTES) await this.write(lastText)
     this.#raw.end(lastText.length > PIECE_BYTES ? '' : lastText)
     if (this.#raw.writableFinished || this.signal.aborted) return
@@ -84,6 +103,7 @@ export class SSEWriter {
 
   #leave(): void {
     clearInterval(this.#heartbeat)
+    clearTimeout(this.#letGo)
     // A reason of our own: the default one collects a stack trace for every client that ever leaves.
     this.#gone.abort('the client is gone')
   }

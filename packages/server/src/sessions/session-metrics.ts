@@ -5,7 +5,7 @@ import { TURN_HOPS, type TurnHop } from './turn-timing.ts'
 export interface SessionMetrics {
   turns: Counter<'outcome'>
   turnSeconds: HistogramSeries
-  turnHopSeconds: ReadonlyMap<TurnHop, HistogramSeries>
+  turnHopSeconds: Record<TurnHop, HistogramSeries>
   sandboxStarts: Counter<'outcome'>
   sandboxStartSeconds: HistogramSeries
 }
@@ -71,5 +71,6 @@ function hopHistograms(registry: Registry): SessionMetrics['turnHopSeconds'] {
     buckets: [0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 30, 300],
     registry,
   })
-  return new Map(TURN_HOPS.map((hop) => [hop, histogram.series(hop)]))
+  const series = TURN_HOPS.map((hop): [TurnHop, HistogramSeries] => [hop, histogram.series(hop)])
+  return Object.fromEntries(series) as Record<TurnHop, HistogramSeries>
 }

@@ -42,6 +42,8 @@ async function copyFrames(writer: SSEWriter, stream: LogStream): Promise<boolean
     const sent = last < 0 ? frames : frames.slice(0, last + 1)
     const text = sent.map((frame) => frame.text).join('')
     if (last >= 0) await writer.end(text)
+    // A quick answer leaves together with the acknowledgement, which waits 2 ms for it at most.
+    else if (isLast && sent.length === 1 && sent[0]?.type === 'turn') writer.hold(text)
     else await writer.write(text)
     onSent?.(sent)
     if (last >= 0) return true
