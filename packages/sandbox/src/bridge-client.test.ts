@@ -1,6 +1,5 @@
 import { once } from 'node:events'
-import { connect, createServer, type Socket } from 'node:net'
-import { join } from 'node:path'
+import type { Socket } from 'node:net'
 import { createInterface } from 'node:readline'
 import {
   AshError,
@@ -13,39 +12,17 @@ import {
   MAX_OUTSTANDING_COMMANDS,
   UNSOLICITED,
 } from '@ash-ai/shared'
-import { afterEach, expect, onTestFinished, test, vi } from 'vitest'
-import { BridgeClient } from './bridge-client.ts'
-import { tempDir } from './testing/temp-dir.ts'
+import { afterEach, expect, test, vi } from 'vitest'
+import type { BridgeClient } from './bridge-client.ts'
+import { connectBridge } from './testing/bridge-pair.ts'
 
 afterEach(() => {
   vi.useRealTimers()
 })
 
-interface Pair {
-  client: BridgeClient
-  /** The client's end. */
-  stream: Socket
-  bridge: Socket
-  commands: AsyncIterator<BridgeCommand>
-}
-
-/** A client and, at the other end of a real socket, whatever the test makes of a bridge. */
-async function connectPair(): Promise<Pair> {
-  const path = join(await tempDir(), 'bridge.sock')
-  const server = createServer()
-  server.listen(path)
-  await once(server, 'listening')
-  const accepted = once(server, 'connection')
-  const stream = connect(path)
-  const [bridge] = (await accepted) as [Socket]
-  bridge.on('error', () => {})
-  const client = new BridgeClient(stream)
-  onTestFinished(() => {
-    client.close(new AshError('sandbox_died', 'the test is over'))
-    bridge.destroy()
-    server.close()
-  })
-  return { client, bridge, stream, commands: readCommands(bridge) }
+async function connectPair() {
+  const pair = await connectBridge()
+  return { ...pair, commands: readCommands(pair.bridge) }
 }
 
 async function* readCommands(bridge: Socket): AsyncGenerator<BridgeCommand> {

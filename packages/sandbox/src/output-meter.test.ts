@@ -1,12 +1,10 @@
-import { once } from 'node:events'
-import { connect, createServer, type Socket } from 'node:net'
-import { join } from 'node:path'
+import type { Socket } from 'node:net'
 import { setImmediate as tick } from 'node:timers/promises'
 import { AshError, type BridgeEvent, encodeLine, encodeMessage } from '@ash-ai/shared'
-import { afterEach, beforeEach, expect, onTestFinished, test, vi } from 'vitest'
-import { BridgeClient } from './bridge-client.ts'
+import { afterEach, beforeEach, expect, test, vi } from 'vitest'
+import type { BridgeClient } from './bridge-client.ts'
 import { OutputMeter } from './output-meter.ts'
-import { tempDir } from './testing/temp-dir.ts'
+import { connectBridge } from './testing/bridge-pair.ts'
 
 const MB = 1024 * 1024
 const BURST_BYTES = 8 * MB // At 1 MB/s.
@@ -80,20 +78,7 @@ interface Flood {
 
 /** A bridge that writes 12 MB at once to a client that takes 1 MB/s. */
 async function floodAtOnce(): Promise<Flood> {
-  const path = join(await tempDir(), 'bridge.sock')
-  const server = createServer()
-  server.listen(path)
-  await once(server, 'listening')
-  const accepted = once(server, 'connection')
-  const stream = connect(path)
-  const [bridge] = (await accepted) as [Socket]
-  bridge.on('error', () => {})
-  const client = new BridgeClient(stream, undefined, PULSE, 1)
-  onTestFinished(() => {
-    client.close(new AshError('sandbox_died', 'the test is over'))
-    bridge.destroy()
-    server.close()
-  })
+  const { client, bridge, stream } = await connectBridge(PULSE, 1)
   const received: BridgeEvent[] = []
   const query = { cmd: 'query' as const, content: 'hi', options: {} }
   const turn = client.run(query, (event) => void received.push(event)).then((end) => void received.push(end))
