@@ -79,11 +79,11 @@ describe('the limits of this machine', () => {
     await make({})
     const child = await startUnder(group, 'while :; do echo x; done')
     await once(child.stdout ?? child, 'data')
-    await group.setFrozen(true)
+    expect(await group.freeze()).toBe(true)
     const before = (await group.usage()).cpuMs
     child.stdout?.resume()
     expect((await group.usage()).cpuMs - before).toBeLessThan(20)
-    await group.setFrozen(false)
+    group.thaw()
     await once(child.stdout ?? child, 'data')
   })
 

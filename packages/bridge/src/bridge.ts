@@ -6,6 +6,7 @@ import {
   type SessionSetup,
   UNSOLICITED,
 } from '@ash-ai/shared'
+import { loadAgentSdk, type SDKMessage } from './agent-sdk.ts'
 import type { BridgeConnection } from './bridge-connection.ts'
 import { Conversation } from './conversation.ts'
 import { startForwarder } from './forwarder.ts'
@@ -24,13 +25,19 @@ export interface BridgeSettings {
   env: Record<string, string>
 }
 
+/** What `configure` makes of a sandbox. */
+interface LiveSession {
+  env: Record<string, string>
+  conversation: Conversation
+}
+
 /** Serves the commands of one host. */
 export class Bridge {
   readonly #settings: BridgeSettings
   readonly #connection: BridgeConnection
   readonly #closing = new AbortController()
-  #env: Record<string, string> = {}
-  #conversation: Conversation | undefined
+  #forwarders: Promise<{ egress: string; model: string }> | undefined
+  #session: Promise<LiveSession> | undefined
 
   constructor(settings: BridgeSettings, connection: BridgeConnection) {
     this.#settings = settings
@@ -53,31 +60,42 @@ export class Bridge {
   /** Ends what runs here: the commands at once, the agent in order. */
   async close(): Promise<void> {
     this.#closing.abort()
-    await this.#conversation?.close()
+    const session = await this.#session?.catch(() => undefined)
+    await session?.conversation.close()
   }
 
   async #run(command: BridgeCommand): Promise<void> {
     const { id } = command
     const answer = (data: unknown) => this.#connection.send({ ev: 'result', id, data })
     switch (command.cmd) {
+      case 'preload':
+        await Promise.all([loadAgentSdk(), this.#forward()])
+        return answer({})
       case 'configure':
-        return answer(await this.#configure(command.session))
+        // In the next round, when the answer has left: who waits for a session needs no way out of it yet.
+        this.#session = new Promise(setImmediate).then(() => this.#open(command.session))
+        this.#session.catch(() => {}) // Told to whoever needs it.
+        return answer({})
       case 'query': {
-        const data = await this.#session().runTurn(command.content, command.options, {
+        const { conversation } = await this.#configured()
+        const data = await conversation.runTurn(command.content, command.options, {
           emit: (message) => this.#connection.sendMessage(id, message),
           sendPermission: (event) => this.#connection.send({ ...event, id }),
         })
         return this.#connection.send({ ev: 'done', id, data })
       }
       case 'resume':
-        return answer(await this.#session().open(command.options))
+        return answer(await (await this.#configured()).conversation.open(command.options))
       case 'interrupt':
-        return answer({ interrupted: await this.#session().interrupt() })
-      case 'permission':
-        return answer({ taken: this.#session().decide(command.requestId, command.decision) })
+        return answer({ interrupted: await (await this.#configured()).conversation.interrupt() })
+      case 'permission': {
+        const { conversation } = await this.#configured()
+        return answer({ taken: conversation.decide(command.requestId, command.decision) })
+      }
       case 'exec': {
         const { command: text, timeoutMs } = command
-        const [cwd, env, { signal }] = [this.#settings.workspaceDir, this.#env, this.#closing]
+        const { env } = await this.#configured()
+        const [cwd, { signal }] = [this.#settings.workspaceDir, this.#closing]
         return answer(await runCommand({ command: text, timeoutMs, cwd, env, signal }))
       }
       case 'ping':
@@ -88,32 +106,39 @@ export class Bridge {
     }
   }
 
-  async #configure(session: SessionSetup): Promise<object> {
-    const { settings, connection } = { settings: this.#settings, connection: this.#connection }
-    this.#env = {
-      ...settings.env,
-      ...proxyEnv(await startForwarder(settings.egressSocket)),
+  async #open(session: SessionSetup): Promise<LiveSession> {
+    const { workspaceDir, homeDir, claude, env: given } = this.#settings
+    const { egress, model } = await this.#forward()
+    const env = {
+      ...given,
+      ...proxyEnv(egress),
       ...session.env,
-      HOME: settings.homeDir,
+      HOME: homeDir,
       ASH_SESSION_ID: session.sessionId,
-      ANTHROPIC_BASE_URL: await startForwarder(settings.modelSocket),
+      ANTHROPIC_BASE_URL: model,
       // Not the key: a token that only this sandbox's model proxy takes.
       ANTHROPIC_API_KEY: session.modelToken,
       CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC: '1',
     }
-    this.#conversation = new Conversation({
-      workspaceDir: settings.workspaceDir,
-      homeDir: settings.homeDir,
-      claude: settings.claude,
-      env: this.#env,
-      sdkSessionId: session.sdkSessionId,
-      onUnsolicited: (message) => connection.sendMessage(UNSOLICITED, message),
-    })
-    return {}
+    const { sdkSessionId } = session
+    const onUnsolicited = (message: SDKMessage) => this.#connection.sendMessage(UNSOLICITED, message)
+    return {
+      env,
+      conversation: new Conversation({ workspaceDir, homeDir, claude, env, sdkSessionId, onUnsolicited }),
+    }
   }
 
-  #session(): Conversation {
-    if (!this.#conversation) throw new TurnFailure('agent_failed', 'the sandbox has not been configured')
-    return this.#conversation
+  /** The ways out, opened once: to the model API, and to what the network policy allows. */
+  #forward(): Promise<{ egress: string; model: string }> {
+    const { egressSocket, modelSocket } = this.#settings
+    this.#forwarders ??= Promise.all([startForwarder(egressSocket), startForwarder(modelSocket)]).then(
+      ([egress, model]) => ({ egress, model }),
+    )
+    return this.#forwarders
+  }
+
+  #configured(): Promise<LiveSession> {
+    if (this.#session !== undefined) return this.#session
+    throw new TurnFailure('agent_failed', 'the sandbox has not been configured')
   }
 }

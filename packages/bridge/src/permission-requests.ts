@@ -1,4 +1,3 @@
-import { randomUUID } from 'node:crypto'
 import { type BridgeEvent, isToolInput, MAX_TOOL_INPUT_CHARS, type PermissionDecision } from '@ash-ai/shared'
 import type { CanUseTool, PermissionResult } from './agent-sdk.ts'
 
@@ -26,7 +25,7 @@ export class PermissionRequests {
   ): Promise<PermissionResult> {
     if (this.#isOver || signal.aborted) return deny(TURN_OVER)
     if (!isToolInput(input)) return deny(TOO_LARGE)
-    const requestId = randomUUID()
+    const requestId = crypto.randomUUID()
     const { promise: decision, resolve } = Promise.withResolvers<PermissionDecision>()
     this.#waiting.set(requestId, resolve)
     const withdraw = () => {

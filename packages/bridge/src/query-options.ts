@@ -1,5 +1,5 @@
-import { isDeepStrictEqual } from 'node:util'
 import type { Options } from './agent-sdk.ts'
+import { util } from './late-modules.ts'
 import { askSetting } from './permission-gate.ts'
 
 /** Options as they come from agent, session and message: plain JSON under the SDK's names. */
@@ -13,6 +13,7 @@ export function changedOptions(before: TurnOptions, after: TurnOptions): string[
   const names = new Set([...Object.keys(before), ...Object.keys(after)])
   const value = (options: TurnOptions, name: string) =>
     name === 'permissions' ? askSetting(options) : options[name]
+  const { isDeepStrictEqual } = util()
   return [...names].filter((name) => !isDeepStrictEqual(value(before, name), value(after, name))).sort()
 }
 

@@ -1,7 +1,7 @@
-import { spawn } from 'node:child_process'
 import { existsSync } from 'node:fs'
 import type { Readable } from 'node:stream'
 import { type ExecResult, MAX_EXEC_OUTPUT_BYTES, MAX_LINE_BYTES } from '@ash-ai/shared'
+import { childProcess } from './late-modules.ts'
 
 /** After the command is gone, what it left in the background may still hold its output open. */
 const DRAIN_MS = 100
@@ -21,7 +21,12 @@ interface CommandSpec {
 export async function runCommand(spec: CommandSpec): Promise<ExecResult> {
   const { command, timeoutMs, cwd, env, signal: abort } = spec
   const shell = existsSync('/bin/bash') ? '/bin/bash' : '/bin/sh'
-  const child = spawn(shell, ['-c', command], { cwd, env, detached: true, stdio: ['ignore', 'pipe', 'pipe'] })
+  const child = childProcess().spawn(shell, ['-c', command], {
+    cwd,
+    env,
+    detached: true,
+    stdio: ['ignore', 'pipe', 'pipe'],
+  })
   const [stdout, stderr] = [collect(child.stdout), collect(child.stderr)]
   const killGroup = () => {
     try {

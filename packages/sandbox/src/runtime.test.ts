@@ -1,6 +1,6 @@
 import { execFile } from 'node:child_process'
 import { chmod, cp, mkdir, readdir, readFile, stat, symlink, writeFile } from 'node:fs/promises'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 import { promisify } from 'node:util'
 import { isAshError } from '@ash-ai/shared'
 import { expect, test } from 'vitest'
@@ -29,6 +29,7 @@ test('a staged runtime has Node execute-only, the bridge readable and claude exe
   expect(await modeOf(runtime.node)).toBe(0o111)
   expect(await modeOf(runtime.bridge)).toBe(0o444)
   expect((await modeOf(runtime.claude)) & 0o555).toBe(0o555)
+  expect((await readdir(runtime.dir)).sort()).toEqual(['agent-sdk', 'bridge.mjs', 'claude', 'etc', 'node'])
   expect((await readdir(runtime.etc)).sort()).toEqual([
     'group',
     'hosts',
@@ -52,6 +53,52 @@ test('staging again finds what is there, and a changed bridge gets a folder of i
   expect(second.dir).not.toBe(first.dir)
   expect(await readFile(second.bridge, 'utf8')).toContain('changed')
   expect(await readFile(first.bridge, 'utf8')).not.toContain('changed')
+})
+
+async function writeSdk(source: RuntimeSource, content: string): Promise<void> {
+  const folder = join(dirname(source.bridge), 'agent-sdk')
+  await mkdir(folder, { recursive: true })
+  await writeFile(join(folder, 'sdk.cjs'), content)
+}
+
+test('an agent SDK beside the bridge is staged beside it, and a changed one gets a folder of its own', async () => {
+  const dir = await tempDir()
+  const source = await makeSource(join(dir, 'source'))
+  const without = await stageRuntime(join(dir, 'runtime'), source)
+  await writeSdk(source, 'exports.query = 1\n')
+  const first = await stageRuntime(join(dir, 'runtime'), source)
+  await writeSdk(source, 'exports.query = 2\n')
+  const second = await stageRuntime(join(dir, 'runtime'), source)
+  expect(new Set([without.dir, first.dir, second.dir]).size).toBe(3)
+  expect(without.agentSdk).toBeUndefined()
+  const folder = second.agentSdk ?? ''
+  expect(dirname(folder)).toBe(dirname(second.bridge))
+  expect(await modeOf(folder)).toBe(0o755)
+  expect(await readFile(join(folder, 'sdk.cjs'), 'utf8')).toBe('exports.query = 2\n')
+  expect(await modeOf(join(folder, 'sdk.cjs'))).toBe(0o444)
+})
+
+test('a cache is staged too, and one made anew from the same files asks for no new folder', async () => {
+  const dir = await tempDir()
+  const source = await makeSource(join(dir, 'source'))
+  await writeSdk(source, 'exports.query = 1\n')
+  const cache = join(dirname(source.bridge), 'agent-sdk', 'sdk.cjs.cache')
+  await writeFile(cache, 'one')
+  const first = await stageRuntime(join(dir, 'runtime'), source)
+  await writeFile(cache, 'another')
+  expect(await stageRuntime(join(dir, 'runtime'), source)).toEqual(first)
+  expect(await readFile(join(first.agentSdk ?? '', 'sdk.cjs.cache'), 'utf8')).toBe('one')
+})
+
+test('what is read from two files is not mistaken for the same bytes cut elsewhere', async () => {
+  const dir = await tempDir()
+  const source = await makeSource(join(dir, 'source'))
+  const stageWith = async (bridge: string, sdk: string) => {
+    await writeFile(source.bridge, bridge)
+    await writeSdk(source, sdk)
+    return (await stageRuntime(join(dir, 'runtime'), source)).dir
+  }
+  expect(await stageWith('ab', 'c')).not.toBe(await stageWith('a', 'bc'))
 })
 
 test('servers that stage at once agree on one folder and leave nothing else', async () => {

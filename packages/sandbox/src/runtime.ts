@@ -21,6 +21,8 @@ export interface Runtime {
   dir: string
   node: string
   bridge: string
+  /** A folder beside the bridge, which reads it when it is needed. None where the bridge is one file. */
+  agentSdk: string | undefined
   claude: string
   /** Synthetic `/etc` files: the host's own say too much. */
   etc: string
@@ -28,9 +30,13 @@ export interface Runtime {
 
 export interface RuntimeSource {
   node: string
+  /** A file; a folder `agent-sdk` beside it belongs to it. */
   bridge: string
   claude: string
 }
+
+const BRIDGE = 'bridge.mjs'
+const AGENT_SDK = 'agent-sdk'
 
 const ETC_FILES: Record<string, string> = {
   passwd:
@@ -47,11 +53,13 @@ const ETC_FILES: Record<string, string> = {
  */
 export async function stageRuntime(runtimeDir: string, source: RuntimeSource): Promise<Runtime> {
   const root = resolve(runtimeDir)
-  const dir = join(root, await sourceHash(source))
+  const bridge = await readBridge(source.bridge)
+  const dir = join(root, await sourceHash(source, bridge))
   const runtime = {
     dir,
     node: join(dir, 'node'),
-    bridge: join(dir, 'bridge.mjs'),
+    bridge: join(dir, BRIDGE),
+    agentSdk: bridge.size > 1 ? join(dir, AGENT_SDK) : undefined,
     claude: join(dir, 'claude'),
     etc: join(dir, 'etc'),
   }
@@ -59,7 +67,7 @@ export async function stageRuntime(runtimeDir: string, source: RuntimeSource): P
   await mkdir(root, { recursive: true, mode: 0o711 })
   const staging = join(root, `.staging-${randomBytes(6).toString('hex')}`)
   try {
-    await fillStaging(staging, source)
+    await fillStaging(staging, source, bridge)
     await rename(staging, dir)
   } catch (error) {
     // Another server that shares the folder may have been first: its copy is the same.
@@ -78,22 +86,40 @@ export async function removeOtherRuntimes({ dir }: Runtime): Promise<void> {
   }
 }
 
-async function fillStaging(staging: string, source: RuntimeSource): Promise<void> {
-  await mkdir(join(staging, 'etc'), { recursive: true })
+async function fillStaging(staging: string, source: RuntimeSource, bridge: BridgeFiles): Promise<void> {
+  const [etc, sdk] = [join(staging, 'etc'), join(staging, AGENT_SDK)]
+  for (const folder of [etc, sdk]) await mkdir(folder, { recursive: true })
   // Execute-only makes the bridge's process non-dumpable: the agent runs under the same user and could
   // otherwise rewrite it through /proc/<pid>/mem.
   await copyFile(source.node, join(staging, 'node'), constants.COPYFILE_FICLONE)
   await chmod(join(staging, 'node'), 0o111)
-  await copyFile(source.bridge, join(staging, 'bridge.mjs'))
-  await chmod(join(staging, 'bridge.mjs'), 0o444)
+  for (const [name, content] of bridge) await writeReadOnly(join(staging, name), content)
   await linkOrCopy(source.claude, join(staging, 'claude'))
-  for (const [name, text] of Object.entries(ETC_FILES)) {
-    await writeFile(join(staging, 'etc', name), text)
-    await chmod(join(staging, 'etc', name), 0o444)
+  for (const [name, text] of Object.entries(ETC_FILES)) await writeReadOnly(join(etc, name), text)
+  for (const folder of [etc, sdk, staging]) await chmod(folder, 0o755)
+}
+
+/** By chmod, because the umask takes its share of the mode of a new file. */
+async function writeReadOnly(path: string, content: string | Buffer): Promise<void> {
+  await writeFile(path, content)
+  await chmod(path, 0o444)
+}
+
+/** Path below the runtime's folder → content. */
+type BridgeFiles = ReadonlyMap<string, Buffer>
+
+async function readBridge(file: string): Promise<BridgeFiles> {
+  const files = new Map([[BRIDGE, await readFile(file)]])
+  const folder = join(dirname(file), AGENT_SDK)
+  for (const name of (await readdir(folder).catch(ignoreMissing)).sort()) {
+    files.set(join(AGENT_SDK, name), await readFile(join(folder, name)))
   }
-  // By chmod, because the umask takes its share of the modes above.
-  await chmod(join(staging, 'etc'), 0o755)
-  await chmod(staging, 0o755)
+  return files
+}
+
+function ignoreMissing(error: NodeJS.ErrnoException): string[] {
+  if (error.code !== 'ENOENT') throw error
+  return []
 }
 
 /** `claude` has 350 MB: a hard link where the file system allows it. */
@@ -110,13 +136,16 @@ async function linkOrCopy(from: string, to: string): Promise<void> {
 }
 
 /** Node and `claude` are known by path, size and time (hashing half a gigabyte costs a second), the bridge by content. */
-async function sourceHash(source: RuntimeSource): Promise<string> {
+async function sourceHash(source: RuntimeSource, bridge: BridgeFiles): Promise<string> {
   const hash = createHash('sha256')
   for (const file of [source.node, source.claude]) {
     const { size, mtimeMs } = await stat(file)
     hash.update(`${file}\0${size}\0${mtimeMs}\0`)
   }
-  hash.update(await readFile(source.bridge))
+  for (const [name, content] of bridge) {
+    // Made from the rest, and never twice the same.
+    if (!name.endsWith('.cache')) hash.update(`${name}\0${content.length}\0`).update(content)
+  }
   hash.update(JSON.stringify(ETC_FILES))
   return hash.digest('hex').slice(0, 16)
 }

@@ -43,6 +43,11 @@ export const ERRORS = {
     retryable: false,
     summary: 'The session has no permission request with that id.',
   },
+  checkpoint_not_found: {
+    status: 404,
+    retryable: false,
+    summary: 'The session has no checkpoint with that id.',
+  },
   file_not_found: { status: 404, retryable: false, summary: 'The workspace has no such file.' },
   method_not_allowed: { status: 405, retryable: false, summary: 'The path exists, but not for this method.' },
   agent_in_use: {
@@ -56,6 +61,16 @@ export const ERRORS = {
     summary: 'The session changed state meanwhile. Read it and try again.',
   },
   session_ended: { status: 409, retryable: false, summary: 'The session has ended. Create a new one.' },
+  session_paused: {
+    status: 409,
+    retryable: false,
+    summary: 'The session is paused and was made with `autoResume: false`. Resume it first.',
+  },
+  no_checkpoint: {
+    status: 409,
+    retryable: false,
+    summary: 'The session has no checkpoint yet. Send a message, or pause it once.',
+  },
   turn_in_progress: {
     status: 409,
     retryable: true,
@@ -107,6 +122,26 @@ export const ERRORS = {
     status: 500,
     retryable: true,
     summary: 'A fault in Ash. The log has it under the request id.',
+  },
+  checkpoint_failed: {
+    status: 500,
+    retryable: true,
+    summary: 'Files could not be saved to, or restored from, a checkpoint; the message says which and why.',
+  },
+  checkpoint_damaged: {
+    status: 500,
+    retryable: false,
+    summary: 'Stored files are missing or do not match their hash. Roll back to another checkpoint.',
+  },
+  files_lost: {
+    status: 500,
+    retryable: false,
+    summary: 'Neither the files of the session nor a checkpoint of them exist on this host.',
+  },
+  store_unavailable: {
+    status: 503,
+    retryable: true,
+    summary: 'The remote store of checkpoints does not answer or refuses.',
   },
   sandbox_start_failed: { status: 500, retryable: true, summary: 'The sandbox did not start.' },
   sandbox_died: {

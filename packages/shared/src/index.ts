@@ -1,6 +1,21 @@
 export { AgentOptions } from './api/agent-options.ts'
 export { Agent, AgentDeploy, AgentVersion, DeployConfig, FileInput } from './api/agent-schemas.ts'
 export {
+  CHECKPOINT_REASONS,
+  Checkpoint,
+  CheckpointDiff,
+  type CheckpointEventData,
+  CheckpointId,
+  CheckpointList,
+  DiffQuery,
+  ForkRequest,
+  GarbageReport,
+  GarbageRequest,
+  ResumePath,
+  RollbackRequest,
+  WorkspaceUpload,
+} from './api/checkpoint-schemas.ts'
+export {
   AgentName,
   Env,
   ErrorReply,
@@ -43,6 +58,7 @@ export { Health, Ready } from './api/platform-schemas.ts'
 export {
   AgentConfig,
   BudgetLimits,
+  CheckpointSettings,
   Limits,
   ModelUsage,
   Network,
@@ -89,6 +105,13 @@ export {
   type TurnDone,
   UNSOLICITED,
 } from './protocol.ts'
-export { canFollow, SESSION_STATUSES, type SessionStatus, statusesBefore } from './session-state.ts'
+export {
+  canFollow,
+  SANDBOX_STATES,
+  type SandboxState,
+  SESSION_STATUSES,
+  type SessionStatus,
+  statusesBefore,
+} from './session-state.ts'
 export { formatSSE, parseSSE, type SSEFrame } from './sse.ts'
 export { isToolInput, MAX_TOOL_INPUT_CHARS } from './tool-input.ts'

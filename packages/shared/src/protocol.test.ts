@@ -168,6 +168,11 @@ describe('commands', () => {
     expect(decodeCommand(encodeLine(command).trimEnd())).toEqual(command)
   })
 
+  test('preload needs nothing but an id', () => {
+    expect(decodeCommand('{"cmd":"preload","id":"1"}')).toEqual({ cmd: 'preload', id: '1' })
+    expect(() => decodeCommand('{"cmd":"preload"}')).toThrow(ProtocolError)
+  })
+
   test.each(['{"cmd":"fly","id":"1"}', '{"cmd":"ping"}', '"ping"'])('%s is a protocol error', (line) => {
     expect(() => decodeCommand(line)).toThrow(ProtocolError)
   })

@@ -10,6 +10,7 @@ const MAX_ERROR_CHARS = 4_000
  * `ProtocolError` and nothing else.
  */
 export type BridgeCommand =
+  | { cmd: 'preload'; id: string }
   | { cmd: 'configure'; id: string; session: SessionSetup }
   | { cmd: 'query'; id: string; content: unknown; options: Record<string, unknown> }
   | { cmd: 'resume'; id: string; options: Record<string, unknown> }
@@ -19,7 +20,7 @@ export type BridgeCommand =
   | { cmd: 'ping'; id: string }
   | { cmd: 'shutdown'; id: string }
 
-/** What makes a sandbox this session's: sent once, before anything else. */
+/** What makes a sandbox this session's: sent once, before anything else but `preload`. */
 export interface SessionSetup {
   sessionId: string
   /** The agent SDK's own id of the conversation, once it is known; resumed if its transcript exists. */
@@ -118,6 +119,7 @@ export function encodeMessage(id: string, message: unknown): string {
 }
 
 const COMMANDS: ReadonlySet<string> = new Set<BridgeCommand['cmd']>([
+  'preload',
   'configure',
   'query',
   'resume',

@@ -1,6 +1,10 @@
 export const SESSION_STATUSES = ['starting', 'active', 'paused', 'error', 'ended'] as const
 export type SessionStatus = (typeof SESSION_STATUSES)[number]
 
+/** How far a sandbox is. A session without one is `cold`; a spare that is ready for a session is `warm`. */
+export const SANDBOX_STATES = ['cold', 'warming', 'warm', 'waiting', 'running'] as const
+export type SandboxState = (typeof SANDBOX_STATES)[number]
+
 /** Which status may follow which. `ended` is final. */
 const NEXT: Record<SessionStatus, readonly SessionStatus[]> = {
   starting: ['active', 'paused', 'error', 'ended'],

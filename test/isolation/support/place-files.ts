@@ -37,6 +37,10 @@ export async function placeFiles(entry: string, user: Owner | undefined): Promis
     platform: 'node',
     format: 'esm',
     conditions: ['development'],
+    // CommonJS inside the bundle calls require, which an ES module does not have.
+    banner: {
+      js: "import { createRequire as makeRequire } from 'node:module'\nconst require = makeRequire(import.meta.url)",
+    },
     logLevel: 'error',
   })
   for (const folder of ['data', 'data/sandboxes']) {

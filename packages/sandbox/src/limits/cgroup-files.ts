@@ -30,9 +30,19 @@ const findField = (text: string, field: string) =>
   Number(new RegExp(`^${field} (\\d+)`, 'm').exec(text)?.[1] ?? 0)
 
 export async function readPids(folder: string): Promise<number[]> {
-  const text = await readFile(join(folder, 'cgroup.procs'), 'utf8').catch(() => '')
-  return text.split('\n').filter(Boolean).map(Number)
+  return parsePids(await readFile(join(folder, 'cgroup.procs'), 'utf8').catch(() => ''))
 }
+
+/** The same, at once. */
+export function readPidsNow(folder: string): number[] {
+  try {
+    return parsePids(readFileSync(join(folder, 'cgroup.procs'), 'utf8'))
+  } catch {
+    return [] // The group is gone.
+  }
+}
+
+const parsePids = (text: string) => text.split('\n').filter(Boolean).map(Number)
 
 /** A file that the kernel does not offer is ENOENT; were it to be created, that would be told as EACCES. */
 export async function writeControl(folder: string, file: string, value: string | number): Promise<void> {
@@ -70,15 +80,20 @@ export async function listGroups(folder: string): Promise<string[]> {
 /** Kills until nothing is left: while one is killed another may be forked. */
 export async function killPids(folder: string): Promise<void> {
   for (let tries = 0; tries < REMOVE_TRIES; tries++) {
-    const pids = await readPids(folder)
-    if (pids.length === 0) return
-    for (const pid of pids) {
-      try {
-        process.kill(pid, 'SIGKILL')
-      } catch {
-        // Gone meanwhile.
-      }
-    }
-    await sleep(REMOVE_RETRY_MS)
+    if (signalPids(folder) === 0) return
+    await sleep(Math.min(2 ** tries, REMOVE_RETRY_MS)) // Most are gone within a millisecond or two.
   }
+}
+
+/** Kills what is there now, and tells how much that was. */
+export function signalPids(folder: string): number {
+  const pids = readPidsNow(folder)
+  for (const pid of pids) {
+    try {
+      process.kill(pid, 'SIGKILL')
+    } catch {
+      // Gone meanwhile.
+    }
+  }
+  return pids.length
 }

@@ -8,9 +8,12 @@ import {
   readField,
   readFieldNow,
   readNumber,
+  readPidsNow,
   removeGroup,
+  signalPids,
   writeControl,
 } from './cgroup-files.ts'
+import { canFreeze, unifiedFreezer, v1Freezer } from './cgroup-freezer.ts'
 import type { CgroupMounts } from './cgroup-mounts.ts'
 import type { LimitBackend, LimitGroup } from './limit-backend.ts'
 import { ALL_ENFORCED, type ResourceLimits } from './resource-limits.ts'
@@ -70,17 +73,18 @@ async function createGroup(
 function groupOf(parents: Record<string, string>, id: string): LimitGroup {
   const folder = (controller: string) => join(parents[controller] ?? '', id)
   const hasUnified = parents.unified !== undefined
-  const setFrozen = async (isFrozen: boolean) => {
-    if (hasUnified) await writeControl(folder('unified'), 'cgroup.freeze', isFrozen ? 1 : 0)
-    else await writeControl(folder('freezer'), 'freezer.state', isFrozen ? 'FROZEN' : 'THAWED')
-  }
+  const freezer =
+    hasUnified && canFreeze(folder('unified'))
+      ? unifiedFreezer(folder('unified'))
+      : v1Freezer(folder('freezer'))
   const hits = () => ({
     oomKills: readFieldNow(folder('memory'), 'memory.oom_control', 'oom_kill'),
     processesRefused: readFieldNow(folder('pids'), 'pids.events', 'max'),
   })
   return {
-    setFrozen,
+    ...freezer,
     hits,
+    pids: () => readPidsNow(folder('pids')),
     async add(pid) {
       for (const controller of Object.keys(parents))
         await writeControl(folder(controller), 'cgroup.procs', pid)
@@ -97,7 +101,8 @@ function groupOf(parents: Record<string, string>, id: string): LimitGroup {
     },
     async kill() {
       if (hasUnified) await writeControl(folder('unified'), 'cgroup.kill', 1).catch(ignoreMissing)
-      await setFrozen(false).catch(ignoreMissing)
+      signalPids(folder('pids')) // Before the thaw: nothing inside may run on.
+      freezer.thaw()
       await killPids(folder('pids'))
     },
     async remove() {

@@ -9,9 +9,11 @@ import {
   readFieldNow,
   readNumber,
   readPids,
+  readPidsNow,
   removeGroup,
   writeControl,
 } from './cgroup-files.ts'
+import { unifiedFreezer } from './cgroup-freezer.ts'
 import type { LimitBackend, LimitGroup } from './limit-backend.ts'
 import { ALL_ENFORCED, type ResourceLimits } from './resource-limits.ts'
 
@@ -98,7 +100,8 @@ function groupOf(folder: string): LimitGroup {
   return {
     hits,
     add: (pid) => writeControl(folder, 'cgroup.procs', pid),
-    setFrozen: (isFrozen) => writeControl(folder, 'cgroup.freeze', isFrozen ? 1 : 0),
+    ...unifiedFreezer(folder),
+    pids: () => readPidsNow(folder),
     async kill() {
       await writeControl(folder, 'cgroup.kill', 1).catch(ignoreMissing)
       await killPids(folder) // Kernels before 5.14 lack the file.

@@ -1,3 +1,4 @@
+import type { Freezer } from './cgroup-freezer.ts'
 import type { ProcessEnforcement, ResourceLimits } from './resource-limits.ts'
 
 /** One way of limiting a tree of processes. */
@@ -12,7 +13,7 @@ export interface LimitBackend {
 }
 
 /** The limits of one sandbox. */
-export interface LimitGroup {
+export interface LimitGroup extends Freezer {
   /** Puts a process, and all it will start, under the limits. Called before the process runs anything. */
   add(pid: number): Promise<void>
   usage(): Promise<ResourceUsage>
@@ -20,8 +21,8 @@ export interface LimitGroup {
   hits(): LimitHits
   /** Kills everything in the group, also what was stopped or ignores signals. */
   kill(): Promise<void>
-  /** Stops everything in the group from running, and lets it go on. */
-  setFrozen(isFrozen: boolean): Promise<void>
+  /** Host pids of what is inside, read at once. Undefined where nothing holds it together. */
+  pids(): number[] | undefined
   /** After the last process is gone. */
   remove(): Promise<void>
 }

@@ -10,6 +10,7 @@ const SPEC: SandboxSpec = {
     dir: '/srv/ash/runtime/1',
     node: '/srv/ash/runtime/1/node',
     bridge: '/srv/ash/runtime/1/bridge.mjs',
+    agentSdk: '/srv/ash/runtime/1/agent-sdk',
     claude: '/srv/ash/runtime/1/claude',
     etc: '/srv/ash/runtime/1/etc',
   },
@@ -121,6 +122,13 @@ test.each(hosts)(
     ])
   },
 )
+
+test('the agent SDK is bound beside the bridge, unless the bridge is one file', () => {
+  const bind = ['--ro-bind', SPEC.runtime.agentSdk, SANDBOX_PATHS.agentSdk]
+  expect(optionsOn(MERGED)).toContainEqual(bind)
+  const alone = { ...SPEC, runtime: { ...SPEC.runtime, agentSdk: undefined } }
+  expect(optionsOn(MERGED, alone)).toEqual(optionsOn(MERGED).filter(([, from]) => from !== bind[1]))
+})
 
 test.each(hosts)('on $name no mount point lies below workspace or home, which come last', ({ host }) => {
   const mounts = named(

@@ -120,6 +120,7 @@ function rootFileSystem(spec: SandboxSpec, host: BwrapHost): string[] {
     ...['--size', String(TMP_BYTES), '--perms', '1777', '--tmpfs', SANDBOX_PATHS.tmp],
     ...['--ro-bind', runtime.node, SANDBOX_PATHS.node],
     ...['--ro-bind', runtime.bridge, SANDBOX_PATHS.bridge],
+    ...(runtime.agentSdk === undefined ? [] : ['--ro-bind', runtime.agentSdk, SANDBOX_PATHS.agentSdk]),
     ...['--ro-bind', runtime.claude, SANDBOX_PATHS.claude],
     ...['--ro-bind', spec.agentDir, SANDBOX_PATHS.agent],
     ...['--ro-bind', spec.modelSocket, SANDBOX_PATHS.modelSocket],

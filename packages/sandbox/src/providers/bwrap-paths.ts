@@ -9,5 +9,7 @@ export const SANDBOX_PATHS = {
   nodeDir: '/opt/ash',
   node: '/opt/ash/node',
   bridge: '/opt/ash/bridge.mjs',
+  /** Beside the bridge, under the name by which it asks for it. */
+  agentSdk: '/opt/ash/agent-sdk',
   claude: '/opt/ash/claude',
 } as const

@@ -68,6 +68,9 @@ export async function watchProcess(
     exited,
     usage: () => group.usage(),
     hits: () => group.hits(),
+    pids: () => group.pids(),
+    freeze: () => group.freeze(),
+    thaw: () => group.thaw(),
     async kill() {
       // An init that a starting bwrap has not let go yet outlives a killed bwrap for ever, so its pid comes first.
       await Promise.race([init.isKnown, exited, delay(INIT_PID_MS, undefined, { ref: false })])
@@ -77,6 +80,8 @@ export async function watchProcess(
         const pid = init.pid()
         if (pid === undefined || !tryKill(pid)) child.kill('SIGKILL')
       }
+      // Each one, not only init: the others would run on for a moment, also those that were frozen until now.
+      await group.kill()
       await exited
       stream.destroy()
     },

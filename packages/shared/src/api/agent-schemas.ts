@@ -16,6 +16,13 @@ export type FileInput = z.infer<typeof FileInput>
 /** What an agent may set: options for every session, and what its set-up installs. */
 export const DeployConfig = AgentConfig.extend({
   packages: Packages.optional().describe('Installed once for each version, inside the sandbox'),
+  warm: z
+    .number()
+    .int()
+    .min(0)
+    .max(100)
+    .optional()
+    .describe('Sandboxes kept ready for new sessions of the newest version; default ASH_WARM_SPARES'),
 })
 export type DeployConfig = z.infer<typeof DeployConfig>
 

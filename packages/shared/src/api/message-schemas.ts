@@ -55,6 +55,7 @@ export const EVENT_TYPES = [
   'permission_request',
   'egress_denied',
   'limit',
+  'checkpoint',
   'status',
   'log',
   'error',

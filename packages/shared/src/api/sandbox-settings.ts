@@ -51,6 +51,25 @@ export const ModelUsage = z
   .meta({ id: 'ModelUsage' })
 export type ModelUsage = z.infer<typeof ModelUsage>
 
+/** When the files of a session are saved, and for how long. */
+export const CheckpointSettings = z
+  .strictObject({
+    every: z
+      .enum(['turn', 'pause'])
+      .optional()
+      .describe('`turn` (default): after each turn, and when it pauses. `pause`: only when it pauses'),
+    keep: z
+      .number()
+      .int()
+      .min(1)
+      .max(100_000)
+      .optional()
+      .describe('The newest so many; default ASH_RETENTION_CHECKPOINTS'),
+    keepDays: z.number().positive().max(36_500).optional().describe('Not older; default ASH_RETENTION_DAYS'),
+  })
+  .meta({ id: 'CheckpointSettings' })
+export type CheckpointSettings = z.infer<typeof CheckpointSettings>
+
 /** What Ash itself decides for a sandbox. */
 const SandboxSettings = z.strictObject({
   limits: Limits.partial().optional(),
@@ -61,6 +80,11 @@ const SandboxSettings = z.strictObject({
     .max(20)
     .optional()
     .describe('Names of credentials that may be used, at http://<name>.credentials.ash/. Default: none'),
+  checkpoints: CheckpointSettings.optional(),
+  autoResume: z
+    .boolean()
+    .optional()
+    .describe('Default true. If false, a paused session refuses what needs a sandbox until it is resumed'),
 })
 
 /** Options of the agent SDK, and what Ash itself decides for a sandbox. */
@@ -74,13 +98,21 @@ export function sdkOptions(config: AgentConfig): AgentOptions {
     network: _network,
     budget: _budget,
     credentials: _credentials,
+    checkpoints: _checkpoints,
+    autoResume: _autoResume,
     ...options
   } = config
   return options
 }
 
 /** What can be changed while a session lives. */
-export const SessionPatch = SandboxSettings.pick({ network: true, budget: true, credentials: true })
+export const SessionPatch = SandboxSettings.pick({
+  network: true,
+  budget: true,
+  credentials: true,
+  checkpoints: true,
+  autoResume: true,
+})
   .refine((patch) => Object.keys(patch).length > 0, 'must change something')
   .meta({ id: 'SessionPatch' })
 export type SessionPatch = z.infer<typeof SessionPatch>

@@ -1,7 +1,14 @@
 import { z } from 'zod'
-import { SESSION_STATUSES } from '../session-state.ts'
+import { SANDBOX_STATES, SESSION_STATUSES } from '../session-state.ts'
 import { AgentName, Env, IsoTime, Paging } from './common-schemas.ts'
-import { AgentConfig, BudgetLimits, Limits, ModelUsage, Network } from './sandbox-settings.ts'
+import {
+  AgentConfig,
+  BudgetLimits,
+  CheckpointSettings,
+  Limits,
+  ModelUsage,
+  Network,
+} from './sandbox-settings.ts'
 
 const SessionStatusSchema = z.enum(SESSION_STATUSES)
 
@@ -21,6 +28,11 @@ export const Session = z
     provider: z.string(),
     isolation: z.enum(['bwrap', 'none']).describe('What stands between the agent and the host'),
     status: SessionStatusSchema,
+    parentSessionId: z.string().optional().describe('It was forked from this one'),
+    checkpointId: z.string().optional().describe('Its files descend from this checkpoint'),
+    sandboxState: z
+      .enum(SANDBOX_STATES)
+      .describe('`cold`: no process runs. `waiting`: one is kept for it. `running`: it is at work'),
     sandboxId: z.string().optional(),
     model: z.string().optional(),
     config: AgentConfig,
@@ -28,6 +40,8 @@ export const Session = z
     network: Network,
     budget: BudgetLimits.optional(),
     credentials: z.array(z.string()).describe('Names of those it may use'),
+    checkpoints: CheckpointSettings,
+    autoResume: z.boolean(),
     usage: ModelUsage,
     env: z.record(z.string(), z.literal('***')),
     createdAt: IsoTime,

@@ -2,7 +2,7 @@ import { chmod, lstat, mkdir, statfs } from 'node:fs/promises'
 import { join } from 'node:path'
 import { removeSessionDirs, type SessionDirs } from '../../session-dirs.ts'
 import type { DiskBackend, DiskState } from './disk-backend.ts'
-import { makeImage, mountImage, repairImage, trim, tryUnmount, unmount } from './ext4-image.ts'
+import { makeImage, mountImage, mountUsedImage, trim, tryUnmount, unmount } from './ext4-image.ts'
 import { PolledDisk } from './polled-disk.ts'
 
 /** A disk without a sandbox is unmounted this long after its last use: clean on disk, and no loop device held. */
@@ -98,8 +98,8 @@ export class LoopDisk implements DiskBackend {
   async #mount(dirs: SessionDirs, { isNew }: { isNew: boolean }): Promise<Mounted> {
     const known = this.#mounted.get(dirs.root)
     if (known) return known
-    if (!isNew) await repairImage(imageOf(dirs))
-    await mountImage(imageOf(dirs), dirs.disk)
+    const mount = isNew ? mountImage : mountUsedImage
+    await mount(imageOf(dirs), dirs.disk)
     const mounted = { point: dirs.disk, sandboxes: 0, lastUsedMs: performance.now() }
     this.#mounted.set(dirs.root, mounted)
     return mounted
