@@ -325,6 +325,24 @@ test('a bridge that answers pings may take its time, and an idle one is not aske
   expect(await call).toBe('at last')
 })
 
+test('a bridge that is stopped on purpose may be silent, and has its full time afterwards', async () => {
+  vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval', 'performance'] })
+  const { client, bridge, commands } = await connectPair()
+  const code = codeOf(client.call({ cmd: 'interrupt' }))
+  const { cmd } = await nextCommand(commands)
+  expect(cmd).toBe('interrupt')
+  client.hold()
+  vi.advanceTimersByTime(3_600_000)
+  client.letGo()
+  vi.advanceTimersByTime(25_000)
+  expect(client.isClosed).toBe(false)
+  // Nothing was asked of it while it could not answer.
+  expect((await nextCommand(commands)).cmd).toBe('ping')
+  expect(bridge.bytesRead).toBeLessThan(1_000)
+  vi.advanceTimersByTime(15_000)
+  expect(await code).toBe('bridge_unresponsive')
+})
+
 test('a clock that is set forward is not taken for silence', async () => {
   vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval', 'Date'] })
   const { client, commands } = await connectPair()

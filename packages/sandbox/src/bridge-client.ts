@@ -95,6 +95,8 @@ export class BridgeClient {
   #nextId = 1
   #queuedChars = 0
   #lastHeardMs = performance.now()
+  /** The sandbox is frozen: nothing can come. */
+  #isHeld = false
 
   /** `explainEnd` says why the other side went away, once that is known. */
   constructor(
@@ -165,6 +167,17 @@ export class BridgeClient {
     const end = await this.run(command)
     if (end.ev === 'error') throw bridgeError(end)
     return end.ev === 'result' ? end.data : undefined
+  }
+
+  /** From here on silence means nothing: the sandbox is stopped on purpose. */
+  hold(): void {
+    this.#isHeld = true
+  }
+
+  /** Silence counts again, from now. */
+  letGo(): void {
+    this.#isHeld = false
+    this.#lastHeardMs = performance.now()
   }
 
   /** Ends the connection; commands under way fail with `reason`. */
@@ -289,7 +302,7 @@ export class BridgeClient {
 
   /** The agent runs as the same user and can stop its bridge: a turn must not wait for ever. */
   #checkPulse(): void {
-    if (this.#commands.size === 0 || this.#stream.isPaused()) return
+    if (this.#isHeld || this.#commands.size === 0 || this.#stream.isPaused()) return
     if (performance.now() - this.#lastHeardMs > this.#pongTimeoutMs) {
       this.close(
         new AshError('bridge_unresponsive', `The bridge was silent for ${this.#pongTimeoutMs / 1000} s`),

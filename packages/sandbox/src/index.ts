@@ -1,4 +1,16 @@
 export { BridgeClient } from './bridge-client.ts'
+export {
+  CheckpointStore,
+  type SavedCheckpoint,
+} from './checkpoints/checkpoint-store.ts'
+export { openRemoteStore } from './checkpoints/remote-open.ts'
+export type { RemoteStore } from './checkpoints/remote-store.ts'
+export { fetchCheckpoint, uploadCheckpoint } from './checkpoints/remote-transfer.ts'
+export { sweepLocal, sweepRemote } from './checkpoints/sweep.ts'
+export type { KnownCheckpoint } from './checkpoints/sweep-marks.ts'
+export { receiveTar, saveTar } from './checkpoints/tar-in.ts'
+export { workspaceTar } from './checkpoints/tar-out.ts'
+export { armFaultPoint, faultPoint } from './fault-point.ts'
 export { keepLayer, type Layer, type LayerSize, layerIn, roomMb } from './layer.ts'
 export { findCgroupMounts } from './limits/cgroup-mounts.ts'
 export { chooseLimits } from './limits/choose-limits.ts'
@@ -9,7 +21,7 @@ export { PolledDisk } from './limits/disk/polled-disk.ts'
 export type { LimitBackend, LimitGroup } from './limits/limit-backend.ts'
 export { DEFAULT_LIMITS, type ResourceLimits } from './limits/resource-limits.ts'
 export { createRlimitBackend } from './limits/rlimit.ts'
-export { type Sandbox, SandboxManager, type SandboxRequest } from './manager.ts'
+export { type PreparedSandbox, type Sandbox, SandboxManager, type SandboxRequest } from './manager.ts'
 export {
   type Credential,
   formatCredentialHost,
@@ -20,7 +32,7 @@ export { loadPrices, type PriceTable } from './network/model/price-table.ts'
 export type { ModelUpstream } from './network/model-proxy.ts'
 export { decide, type NetworkPolicy, parsePolicy } from './network/network-policy.ts'
 export { packageEnv } from './package-env.ts'
-export { SandboxPool } from './pool.ts'
+export { type PoolUse, SandboxPool } from './pool.ts'
 export type { Owner, SandboxExit, SandboxProcess, SandboxProvider, SandboxSpec } from './provider.ts'
 export { SANDBOX_PATHS } from './providers/bwrap-paths.ts'
 export { createProvider, PROVIDER_NAMES, type ProviderName } from './providers/create-provider.ts'
@@ -32,5 +44,6 @@ export {
   stageRuntime,
 } from './runtime.ts'
 export type { SandboxPaths } from './sandbox-env.ts'
+export type { SandboxChange, SandboxRow, SandboxStore } from './sandbox-store.ts'
 export { ARCHITECTURES } from './seccomp/compile.ts'
 export { isSetUp, markSetUp, removeSessionDirs, type SessionDirs, sessionDirs } from './session-dirs.ts'

@@ -20,7 +20,8 @@ import { createSessionDirs, type SessionDirs } from './session-dirs.ts'
 const READY_TIMEOUT_MS = 20_000
 const EXIT_TIMEOUT_MS = 2_000
 
-export interface SandboxRequest {
+/** What a sandbox needs before it is anybody's. */
+export interface PrepareRequest {
   sandboxId: string
   dirs: SessionDirs
   agentDir: string
@@ -36,7 +37,24 @@ export interface SandboxRequest {
   onDenied?: (event: EgressDenied) => void
   /** Hears of limits that were met; the sandbox may still be alive. */
   onLimit?: (hit: LimitHit) => void
-  setup: Omit<SessionSetup, 'modelToken'>
+  /** Has the agent SDK imported before anybody asks for it. */
+  preload?: boolean
+}
+
+type Setup = Omit<SessionSetup, 'modelToken'>
+
+export interface SandboxRequest extends PrepareRequest {
+  setup: Setup
+}
+
+/** A sandbox whose bridge answers and that knows of no session yet. */
+export interface PreparedSandbox {
+  id: string
+  exited: Promise<SandboxExit>
+  /** Makes it a session's. What fails stops it. */
+  configure(setup: Setup): Promise<Sandbox>
+  setNetwork(policy: NetworkPolicy): void
+  stop(): Promise<void>
 }
 
 /** A live sandbox whose bridge answers. */
@@ -48,6 +66,15 @@ export interface Sandbox {
   hasJustKilled(): Promise<boolean>
   /** Applies at once, also to open connections. */
   setNetwork(policy: NetworkPolicy): void
+  /** Everything inside stands still. */
+  readonly isFrozen: boolean
+  /** Stops everything inside from running; false where that cannot be done, and then it runs on. */
+  freeze(): Promise<boolean>
+  /** Lets it go on, at once. */
+  thaw(): void
+  /** Host pids of everything inside; undefined where no control group holds it. */
+  pids(): number[] | undefined
+  /** Also of a frozen one: nothing inside runs on. */
   stop(): Promise<void>
 }
 
@@ -77,15 +104,16 @@ export class SandboxManager {
   }
 
   async start(request: SandboxRequest): Promise<Sandbox> {
+    const prepared = await this.prepare(request)
+    return prepared.configure(request.setup)
+  }
+
+  /** Everything of a start that needs no session. */
+  async prepare(request: PrepareRequest): Promise<PreparedSandbox> {
     const modelToken = `ash-session-${randomBytes(24).toString('base64url')}`
-    let network: SandboxNetwork | undefined
+    const network = await this.#startOutside(request, modelToken)
     let process: SandboxProcess | undefined
-    await this.#disk.acquire(request.dirs, request.limits.diskMb).catch((error: unknown) => {
-      throw asDiskFailure(error)
-    })
     try {
-      await createSessionDirs(request.dirs, request.layer ?? request.agentDir, request.owner)
-      network = await this.#startNetwork(request, modelToken)
       const started = await this.#startProcess(request, network)
       process = started
       const bridge = new BridgeClient(
@@ -95,17 +123,44 @@ export class SandboxManager {
         request.limits.outputMbPerSecond,
       )
       await becomesReady(bridge, started)
-      await inTime(bridge.call({ cmd: 'configure', session: { ...request.setup, modelToken } }))
-      return liveSandbox(request, started, bridge, network, this.#disk)
+      if (request.preload) await inTime(bridge.call({ cmd: 'preload' }))
+      return preparedSandbox(liveSandbox(request, started, bridge, network, this.#disk), modelToken)
     } catch (error) {
       await process?.kill()
-      await network?.close()
+      await network.close()
       this.#disk.release(request.dirs)
       throw asStartFailure(error, request)
     }
   }
 
-  #startNetwork(request: SandboxRequest, modelToken: string): Promise<SandboxNetwork> {
+  /** Disk and sockets, side by side: neither needs the other. */
+  async #startOutside(request: PrepareRequest, modelToken: string): Promise<SandboxNetwork> {
+    const [folders, network] = await Promise.allSettled([
+      this.#makeFolders(request),
+      this.#startNetwork(request, modelToken),
+    ])
+    if (folders.status === 'rejected') {
+      if (network.status === 'fulfilled') await network.value.close()
+      throw asStartFailure(folders.reason, request)
+    }
+    if (network.status === 'rejected') {
+      this.#disk.release(request.dirs)
+      throw asStartFailure(network.reason, request)
+    }
+    return network.value
+  }
+
+  async #makeFolders({ dirs, limits, layer, agentDir, owner }: PrepareRequest): Promise<void> {
+    await this.#disk.acquire(dirs, limits.diskMb).catch((error: unknown) => {
+      throw asDiskFailure(error)
+    })
+    await createSessionDirs(dirs, layer ?? agentDir, owner).catch((error: unknown) => {
+      this.#disk.release(dirs)
+      throw error
+    })
+  }
+
+  #startNetwork(request: PrepareRequest, modelToken: string): Promise<SandboxNetwork> {
     return SandboxNetwork.start({
       runDir: request.dirs.run,
       owner: request.owner,
@@ -120,7 +175,7 @@ export class SandboxManager {
   }
 
   #startProcess(
-    { sandboxId, dirs, agentDir, owner, limits }: SandboxRequest,
+    { sandboxId, dirs, agentDir, owner, limits }: PrepareRequest,
     { modelSocket, egressSocket }: SandboxNetwork,
   ): Promise<SandboxProcess> {
     return this.provider.start({
@@ -138,8 +193,27 @@ export class SandboxManager {
   }
 }
 
+function preparedSandbox(sandbox: Sandbox, modelToken: string): PreparedSandbox {
+  const { id, bridge, exited, setNetwork, stop } = sandbox
+  return {
+    id,
+    exited,
+    setNetwork,
+    stop,
+    async configure(setup) {
+      try {
+        await inTime(bridge.call({ cmd: 'configure', session: { ...setup, modelToken } }))
+        return sandbox
+      } catch (error) {
+        await stop()
+        throw error
+      }
+    },
+  }
+}
+
 function liveSandbox(
-  request: SandboxRequest,
+  request: PrepareRequest,
   process: SandboxProcess,
   bridge: BridgeClient,
   network: SandboxNetwork,
@@ -166,6 +240,14 @@ function liveSandbox(
     await network.close()
     disk.release(dirs)
   }
+  let isFrozen = false
+  let isFreezing = false
+  const thaw = () => {
+    isFreezing = false
+    isFrozen = false
+    process.thaw()
+    bridge.letGo()
+  }
   let stopping: Promise<void> | undefined
   const stopOnce = () => {
     stopping ??= stop()
@@ -179,12 +261,25 @@ function liveSandbox(
     exited: process.exited,
     hasJustKilled: () => watch.hasJustKilled(),
     setNetwork: (policy) => network.setPolicy(policy),
+    get isFrozen() {
+      return isFrozen
+    },
+    async freeze() {
+      isFreezing = true
+      bridge.hold()
+      const isStill = await process.freeze()
+      isFrozen = isStill && isFreezing // Somebody may have needed it meanwhile.
+      if (!isFrozen) bridge.letGo()
+      return isFrozen
+    },
+    thaw,
+    pids: () => process.pids(),
     stop: stopOnce,
   }
 }
 
 /** A sandbox whose bridge is gone is as good as dead; what killed it is known when it is. */
-async function explainEnd(process: SandboxProcess, { limits }: SandboxRequest): Promise<AshError> {
+async function explainEnd(process: SandboxProcess, { limits }: PrepareRequest): Promise<AshError> {
   const exit = await Promise.race([process.exited, delay(EXIT_TIMEOUT_MS, undefined, { ref: false })])
   if (exit && exit.usage.oomKills > 0) {
     return new AshError(
@@ -234,7 +329,7 @@ async function becomesReady(bridge: BridgeClient, process: SandboxProcess): Prom
 }
 
 /** What the operating system refuses, such as a missing agent folder or a full disk, is a failure to start. */
-function asStartFailure(error: unknown, { limits }: SandboxRequest): unknown {
+function asStartFailure(error: unknown, { limits }: PrepareRequest): unknown {
   const { code, syscall } = error as NodeJS.ErrnoException
   if (code === undefined || syscall === undefined) return error
   if (code === 'ENOSPC' || code === 'EDQUOT') {

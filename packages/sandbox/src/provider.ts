@@ -1,4 +1,5 @@
 import type { Duplex } from 'node:stream'
+import type { Freezer } from './limits/cgroup-freezer.ts'
 import type { LimitHits, ResourceUsage } from './limits/limit-backend.ts'
 import type { EnforcementReport, ResourceLimits } from './limits/resource-limits.ts'
 import type { Runtime } from './runtime.ts'
@@ -40,13 +41,15 @@ export interface Owner {
 }
 
 /** A live sandbox. The bridge speaks the protocol over `stream`, which nothing inside can reach by a name. */
-export interface SandboxProcess {
+export interface SandboxProcess extends Freezer {
   pid: number
   stream: Duplex
   exited: Promise<SandboxExit>
   usage(): Promise<ResourceUsage>
   hits(): LimitHits
-  /** Kills everything inside; resolves when it is gone. Safe to call again. */
+  /** Host pids of everything inside; undefined where no control group holds it. */
+  pids(): number[] | undefined
+  /** Kills everything inside, also what is frozen; resolves when it is gone. Safe to call again. */
   kill(): Promise<void>
 }
 
