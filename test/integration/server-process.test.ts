@@ -176,6 +176,13 @@ describe('a server with settings of its own', () => {
 
   test('refuses a session over ASH_MAX_SANDBOXES, leaves nothing of it, and takes it when there is room', async () => {
     const { id } = await server.client.sessions.create({ agent: 'zebra' })
+    // One that does nothing would make room.
+    const working = server.client.sessions.exec(id, { command: 'touch begun; sleep 60' })
+    working.catch(() => {})
+    await eventually(
+      () => server.client.files.list(id),
+      ({ files }) => files.some(({ path }) => path === 'begun'),
+    )
     const before = await listEverything(server)
     const create = { method: 'POST', path: '/api/sessions', json: { agent: 'zebra' } }
     const refused = await request(server, create)

@@ -1,7 +1,13 @@
 import { createRequire } from 'node:module'
-import { sessionDirs } from '@ash-ai/sandbox'
 import type { FastifyBaseLogger, FastifyInstance } from 'fastify'
 import { registerAgentRoutes } from './agents/agent-routes.ts'
+import { toCheckpoint } from './checkpoints/checkpoint-queries.ts'
+import { registerCheckpointRoutes } from './checkpoints/checkpoint-routes.ts'
+import { registerGarbageRoutes } from './checkpoints/garbage-routes.ts'
+import { replaceFiles } from './checkpoints/replace-files.ts'
+import { changeFiles, openFiles } from './checkpoints/session-files.ts'
+import { checkpointFor } from './checkpoints/take-checkpoint.ts'
+import { registerWorkspaceRoutes } from './checkpoints/workspace-routes.ts'
 import type { Config } from './config.ts'
 import { registerCredentialRoutes } from './credentials/credential-routes.ts'
 import { registerFileRoutes } from './files/file-routes.ts'
@@ -10,10 +16,12 @@ import type { Metrics } from './http/metrics.ts'
 import { registerPlatformRoutes } from './http/platform-routes.ts'
 import { registerEventRoutes } from './sessions/event-routes.ts'
 import { registerMessageRoutes } from './sessions/message-routes.ts'
+import { getOpenSession } from './sessions/open-session.ts'
 import { registerPermissionRoutes } from './sessions/permission-routes.ts'
 import type { SessionDeps } from './sessions/session-deps.ts'
-import { getOpenSession, ownerOf } from './sessions/session-lifecycle.ts'
+import { getSession } from './sessions/session-queries.ts'
 import { registerSessionRoutes } from './sessions/session-routes.ts'
+import { showSession } from './sessions/show-session.ts'
 
 const { version } = createRequire(import.meta.url)('../package.json') as { version: string }
 
@@ -33,7 +41,7 @@ export async function buildApp({
   sessions,
   log,
 }: AppDeps): Promise<FastifyInstance> {
-  const { db, secrets, dataDir, pool, provider, disk } = sessions
+  const { db, secrets, dataDir, pool, provider } = sessions
   const app = await createHttpApp({
     db,
     log,
@@ -54,18 +62,33 @@ export async function buildApp({
       sandboxes: { live: pool.live, max: pool.max },
     }),
   })
-  registerAgentRoutes(app, { db, secrets, dataDir, allowPathDeploy: config.allowPathDeploy })
+  registerAgentRoutes(app, {
+    db,
+    secrets,
+    dataDir,
+    allowPathDeploy: config.allowPathDeploy,
+    spares: sessions.spares,
+  })
   registerCredentialRoutes(app, { db, secrets })
   registerSessionRoutes(app, sessions)
   registerMessageRoutes(app, sessions)
   registerPermissionRoutes(app, sessions)
   registerEventRoutes(app, sessions)
-  registerFileRoutes(app, async (tenantId, sessionId) => {
-    const row = await getOpenSession(db, tenantId, sessionId)
-    const owner = ownerOf(row)
-    const dirs = sessionDirs(dataDir, sessionId)
-    await disk.ensureMounted(dirs)
-    return { root: dirs.workspace, ...(owner && { owner }) }
+  registerCheckpointRoutes(app, sessions)
+  registerFileRoutes(app, {
+    open: (...file) => openFiles(sessions, ...file),
+    change: (...file) => changeFiles(sessions, ...file),
   })
+  registerWorkspaceRoutes(app, {
+    checkpoints: sessions.checkpoints,
+    assertOpen: (...session) => getOpenSession(db, ...session),
+    checkpointFor: (...checkpoint) => checkpointFor(sessions, ...checkpoint),
+    replaceFiles: async (tenantId, sessionId, build) => {
+      const made = await replaceFiles(sessions, tenantId, sessionId, build)
+      const row = await getSession(db, tenantId, sessionId)
+      return { session: showSession(sessions, row), checkpoint: toCheckpoint(made, row) }
+    },
+  })
+  registerGarbageRoutes(app, sessions)
   return app
 }

@@ -28,6 +28,17 @@ export interface Config {
   readonly debugTiming: boolean
   readonly modelIdleTimeoutMs: number
   readonly shutdownTimeoutMs: number
+  /** A session that does nothing for this long keeps no process. */
+  readonly idleTimeoutMs: number
+  /** Sandboxes kept ready for each agent that says nothing itself. */
+  readonly warmSpares: number
+  /** What is kept of a session that says nothing itself. */
+  readonly retention: { readonly checkpoints: number; readonly days?: number }
+  readonly gcIntervalMs: number
+  /** Where checkpoints are kept beside this host. */
+  readonly snapshotStore?: SnapshotStoreConfig
+  /** For tests: the server kills itself at this point. */
+  readonly faultPoint?: string
   readonly credentialKey?: string
   /** CLAUDE_CODE_MAX_RETRIES, handed into sandboxes. */
   readonly claudeMaxRetries?: number
@@ -36,6 +47,15 @@ export interface Config {
   /** Where the packages of agents come from, where not from the places that pip and npm know. */
   readonly packageIndexes: { readonly pip?: string; readonly npm?: string }
   readonly model: ModelConfig
+}
+
+interface SnapshotStoreConfig {
+  readonly bucket: string
+  /** Ends with a slash, or is empty. */
+  readonly prefix: string
+  readonly endpoint?: string
+  readonly region?: string
+  readonly pathStyle: boolean
 }
 
 type ModelConfig =
@@ -151,6 +171,22 @@ const Variables = z.object({
   ASH_PERMISSION_TIMEOUT_MS: integer(1, MAX_TIMEOUT_MS).default(600_000),
   ASH_MODEL_IDLE_TIMEOUT_MS: integer(1, MAX_TIMEOUT_MS).default(300_000),
   ASH_SHUTDOWN_TIMEOUT_MS: integer(0, MAX_TIMEOUT_MS).default(10_000),
+  ASH_IDLE_TIMEOUT_MS: integer(100, MAX_TIMEOUT_MS).default(600_000),
+  ASH_WARM_SPARES: integer(0, 100).default(0),
+  ASH_RETENTION_CHECKPOINTS: integer(1, 100_000).default(100),
+  ASH_RETENTION_DAYS: integer(1, 36_500).optional(),
+  ASH_GC_INTERVAL_MS: integer(1_000, MAX_TIMEOUT_MS).default(3_600_000),
+  ASH_SNAPSHOT_URL: z
+    .string()
+    .regex(
+      /^(s3|gs):\/\/[a-z0-9][a-z0-9._-]{1,62}(\/[A-Za-z0-9._/-]*)?$/,
+      'must be s3://bucket/prefix or gs://bucket/prefix',
+    )
+    .optional(),
+  ASH_S3_ENDPOINT: url('http:', 'https:').optional(),
+  ASH_S3_REGION: z.string().optional(),
+  ASH_S3_PATH_STYLE: flag.optional(),
+  ASH_FAULT_POINT: z.string().optional(),
   ASH_CREDENTIAL_KEY: z.string().min(16, 'must have at least 16 characters').optional(),
   ASH_PIP_INDEX_URL: indexUrl().optional(),
   ASH_NPM_REGISTRY: indexUrl().optional(),
@@ -195,6 +231,15 @@ function toConfig(variables: Variables, host: HostFacts): Config {
     debugTiming: variables.ASH_DEBUG_TIMING,
     modelIdleTimeoutMs: variables.ASH_MODEL_IDLE_TIMEOUT_MS,
     shutdownTimeoutMs: variables.ASH_SHUTDOWN_TIMEOUT_MS,
+    idleTimeoutMs: variables.ASH_IDLE_TIMEOUT_MS,
+    warmSpares: variables.ASH_WARM_SPARES,
+    retention: {
+      checkpoints: variables.ASH_RETENTION_CHECKPOINTS,
+      ...present('days', variables.ASH_RETENTION_DAYS),
+    },
+    gcIntervalMs: variables.ASH_GC_INTERVAL_MS,
+    ...present('snapshotStore', snapshotStore(variables)),
+    ...present('faultPoint', variables.ASH_FAULT_POINT),
     ...present('credentialKey', variables.ASH_CREDENTIAL_KEY),
     ...present('claudeMaxRetries', variables.CLAUDE_CODE_MAX_RETRIES),
     ...present('modelPrices', variables.ASH_MODEL_PRICES),
@@ -217,6 +262,24 @@ function uidRange(base: number, count: number): Config['sandboxUids'] {
     )
   }
   return { base, count }
+}
+
+const GCS_ENDPOINT = 'https://storage.googleapis.com'
+
+function snapshotStore(variables: Variables): SnapshotStoreConfig | undefined {
+  const { ASH_SNAPSHOT_URL, ASH_S3_ENDPOINT, ASH_S3_REGION, ASH_S3_PATH_STYLE } = variables
+  if (ASH_SNAPSHOT_URL === undefined) return undefined
+  const { protocol, host, pathname } = new URL(ASH_SNAPSHOT_URL)
+  const folder = pathname.replace(/^\/+|\/+$/g, '')
+  const endpoint = ASH_S3_ENDPOINT ?? (protocol === 'gs:' ? GCS_ENDPOINT : undefined)
+  return {
+    bucket: host,
+    prefix: folder === '' ? '' : `${folder}/`,
+    // Servers other than Amazon's seldom have a name for each bucket.
+    pathStyle: ASH_S3_PATH_STYLE ?? endpoint !== undefined,
+    ...present('endpoint', endpoint),
+    ...present('region', ASH_S3_REGION ?? (protocol === 'gs:' ? 'auto' : undefined)),
+  }
 }
 
 const ANTHROPIC_API = 'https://api.anthropic.com'

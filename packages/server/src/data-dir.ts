@@ -22,6 +22,8 @@ export async function openDataDir(dataDir: string): Promise<DataDir> {
     await mkdir(join(dataDir, name), { recursive: true })
     await chmod(join(dataDir, name), 0o711)
   }
+  // Files of all tenants: nobody but the server looks in there.
+  await mkdir(join(dataDir, 'snapshots'), { recursive: true, mode: 0o700 })
   const release = takeLock(dataDir)
   return { hostId: await readHostId(join(dataDir, 'host-id')), release }
 }

@@ -1,14 +1,18 @@
 import type { Server } from 'node:http'
 import type { AddressInfo, Socket } from 'node:net'
-import { dirname } from 'node:path'
+import { dirname, join } from 'node:path'
 import { offlineScript, startMessagesApi } from '@ash-ai/offline-model'
 import {
+  armFaultPoint,
   assertReachable,
+  CheckpointStore,
   chooseDisk,
   chooseLimits,
   createProvider,
   loadPrices,
   type ModelUpstream,
+  openRemoteStore,
+  type RemoteStore,
   removeOtherRuntimes,
   SANDBOX_PATHS,
   SandboxManager,
@@ -20,19 +24,25 @@ import {
 import type { FastifyBaseLogger, FastifyInstance } from 'fastify'
 import { cleanAgentFolders } from './agents/agent-deploy.ts'
 import { AgentLayers } from './agents/agent-layers.ts'
+import { getAgentForSession, listAllAgents } from './agents/agent-queries.ts'
 import { ensureFirstKey } from './api-keys/ensure-first-key.ts'
 import { buildApp } from './app.ts'
+import { OutsideWrites } from './checkpoints/outside-writes.ts'
+import { Uploads } from './checkpoints/uploads.ts'
 import type { Config } from './config.ts'
 import { openDataDir } from './data-dir.ts'
-import { openDb } from './db/open-db.ts'
+import { type Db, openDb } from './db/open-db.ts'
 import { openSecretBox } from './db/secret-box.ts'
 import { createMetrics } from './http/metrics.ts'
 import { locateRuntime } from './locate-runtime.ts'
+import { createSandboxStore, forgetSandboxes } from './sandboxes/sandbox-rows.ts'
+import { WarmSpares } from './sandboxes/warm-spares.ts'
 import { EventLogs } from './sessions/event-log.ts'
 import { LiveSessions } from './sessions/live-sessions.ts'
 import { resumeWaitingTurns, WaitingTurns } from './sessions/queued-turns.ts'
 import type { SessionDeps } from './sessions/session-deps.ts'
 import { createSessionMetrics } from './sessions/session-metrics.ts'
+import { startIdleSweep } from './sessions/session-pause.ts'
 import { recoverSessions, stopSessions } from './sessions/session-recovery.ts'
 
 export interface RunningServer {
@@ -82,7 +92,9 @@ async function start(config: Config, log: FastifyBaseLogger, closers: (() => unk
         ? {}
         : { CLAUDE_CODE_MAX_RETRIES: String(config.claudeMaxRetries) },
   })
-  const pool = new SandboxPool(manager, config.maxSandboxes)
+  const { hostId } = dataDir
+  await forgetSandboxes(db, hostId)
+  const pool = new SandboxPool(manager, config.maxSandboxes, createSandboxStore({ db, hostId, log }))
   const metrics = createMetrics()
   const prices = loadPrices(config.modelPrices)
   const hasOwnPaths = provider.isolation !== 'none'
@@ -94,20 +106,50 @@ async function start(config: Config, log: FastifyBaseLogger, closers: (() => unk
   const layers = hasOwnPaths
     ? new AgentLayers({ dataDir: config.dataDir, pool, disk, prices, install, log })
     : undefined
+  const checkpoints = openCheckpoints(config)
+  closers.push(() => checkpoints.close())
+  const remote = await connectRemote(config, db)
+  closers.push(() => remote?.close())
+  const uploads = remote && new Uploads({ db, hostId, store: checkpoints, remote, log })
+  closers.push(() => uploads?.close())
+  const secrets = await openSecretBox(config)
+  const sandboxUids = canSwitchUsers(provider) ? config.sandboxUids : undefined
+  const spares = new WarmSpares({
+    db,
+    hostId,
+    dataDir: config.dataDir,
+    pool,
+    disk,
+    prices,
+    layers,
+    sandboxUids,
+    limits: config.limits,
+    warmSpares: config.warmSpares,
+    getAgent: (tenantId, name) =>
+      getAgentForSession({ db, secrets, dataDir: config.dataDir }, tenantId, name),
+    log,
+  })
   const sessions: SessionDeps = {
     db,
-    secrets: await openSecretBox(config),
+    secrets,
     dataDir: config.dataDir,
-    hostId: dataDir.hostId,
+    hostId,
     pool,
     provider,
     disk,
     assertSandboxing: sandboxingCheck(provider, [config.dataDir, runtime.dir]),
-    sandboxUids: canSwitchUsers(provider) ? config.sandboxUids : undefined,
+    sandboxUids,
+    spares,
     turnTimeoutMs: config.turnTimeoutMs,
     permissionTimeoutMs: config.permissionTimeoutMs,
     maxLogChars: config.maxLogChars,
     debugTiming: config.debugTiming,
+    checkpoints,
+    remote,
+    uploads,
+    writes: new OutsideWrites(),
+    retention: config.retention,
+    idleTimeoutMs: config.idleTimeoutMs,
     limits: config.limits,
     prices,
     install,
@@ -132,9 +174,14 @@ async function start(config: Config, log: FastifyBaseLogger, closers: (() => unk
   closers.push(() => closeApp(app, unused, config.shutdownTimeoutMs))
   closers.push(() => stopSessions(sessions, config.shutdownTimeoutMs))
   closers.push(() => layers?.close())
+  closers.push(() => spares.close())
   await app.listen({ port: config.port, host: config.host })
   const url = urlOf(app.server.address() as AddressInfo)
   await resumeWaitingTurns(sessions)
+  uploads?.start()
+  closers.push(startIdleSweep(sessions))
+  for (const { tenant_id, name } of await listAllAgents(db))
+    spares.refill(tenant_id, await getAgentForSession(sessions, tenant_id, name))
   log.info(
     { url, database: kind, provider: provider.name, model: config.model.kind, recovered },
     'Ash is listening',
@@ -143,6 +190,23 @@ async function start(config: Config, log: FastifyBaseLogger, closers: (() => unk
     .assertSandboxing()
     .catch((error: Error) => log.error(`Sandboxes cannot start: ${error.message}`))
   return url
+}
+
+/** What is acknowledged survives what the database survives. */
+function openCheckpoints({ dataDir, sqliteSync, databaseUrl, faultPoint }: Config): CheckpointStore {
+  armFaultPoint(faultPoint)
+  const sync = sqliteSync === 'full' || databaseUrl !== undefined
+  return new CheckpointStore({
+    dir: join(dataDir, 'snapshots'),
+    sync,
+    ...(faultPoint !== undefined && { faultPoint }),
+  })
+}
+
+async function connectRemote({ snapshotStore }: Config, db: Db): Promise<RemoteStore | undefined> {
+  if (!snapshotStore) return undefined
+  const { id } = await db.selectFrom('installation').select('id').executeTakeFirstOrThrow()
+  return openRemoteStore(snapshotStore, id)
 }
 
 const IDLE_CHECK_MS = 20

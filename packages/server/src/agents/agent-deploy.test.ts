@@ -3,6 +3,8 @@ import { join } from 'node:path'
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { openSecretBox } from '../db/secret-box.ts'
 import { type TestDb, testDatabases } from '../db/testing/test-databases.ts'
+import type { SessionRow } from '../sessions/session-queries.ts'
+import { sessionRow } from '../sessions/testing/session-rows.ts'
 import { cleanAgentFolders, type DeployRequest, deployAgent, removeAgent } from './agent-deploy.ts'
 import { agentVersionDir, type FolderEntry } from './agent-folder.ts'
 import { type AgentStore, getAgent, getAgentForSession, listAgents, listVersions } from './agent-queries.ts'
@@ -310,30 +312,9 @@ test.each([
   expect(() => agentVersionDir('/data', tenantId, hash)).toThrow()
 })
 
-async function insertSession(
-  { db }: AgentStore,
-  status: 'starting' | 'active' | 'paused' | 'error' | 'ended',
-) {
+async function insertSession({ db }: AgentStore, status: SessionRow['status']) {
   await db
     .insertInto('sessions')
-    .values({
-      id: '0b0e6f6e-6a1f-4a53-9c8e-5f2c1a7d9e10',
-      tenant_id: 'default',
-      agent_name: 'bot',
-      agent_version: 1,
-      status,
-      provider: 'bwrap',
-      isolation: 'bwrap',
-      config: '{}',
-      limits: '{}',
-      network: '"none"',
-      budget: '{}',
-      credentials: '[]',
-      env_sealed: '',
-      owner_id: 'host',
-      epoch: 1,
-      created_at: 1,
-      last_active_at: 1,
-    })
+    .values(sessionRow({ agent_name: 'bot', status }))
     .execute()
 }

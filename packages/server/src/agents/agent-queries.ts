@@ -33,6 +33,8 @@ export interface AgentForSession {
   dir: string
   config: AgentConfig
   packages: Packages
+  /** How many spare sandboxes it wants. */
+  warm?: number | undefined
   env: AgentEnv
 }
 
@@ -45,7 +47,7 @@ export async function getAgentForSession(
 ): Promise<AgentForSession> {
   const row = await findVersion(db, tenantId, name, version)
   if (!row) throw notFound(name, version)
-  const { packages = {}, ...config } = toConfig(row.config)
+  const { packages = {}, warm, ...config } = toConfig(row.config)
   return {
     name,
     version: row.version,
@@ -54,6 +56,7 @@ export async function getAgentForSession(
     dir: agentVersionDir(dataDir, tenantId, row.content_hash),
     config,
     packages,
+    ...(warm !== undefined && { warm }),
     env: openEnv(secrets, row),
   }
 }
@@ -184,6 +187,11 @@ async function assertUnused(transaction: Transaction<Tables>, tenantId: string, 
       `Session ${session.id} still uses agent "${name}". End its sessions first.`,
     )
   }
+}
+
+/** Of every tenant: for keeping spare sandboxes ready. */
+export async function listAllAgents(db: Db): Promise<{ tenant_id: string; name: string }[]> {
+  return db.selectFrom('agents').select(['tenant_id', 'name']).execute()
 }
 
 /** Every version of every tenant: for removing layers that belong to none. */

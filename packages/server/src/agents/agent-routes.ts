@@ -14,6 +14,7 @@ import type { ZodTypeProvider } from 'fastify-type-provider-zod'
 import { z } from 'zod'
 import { listFiles } from '../files/list-files.ts'
 import { parseInput } from '../http/validation-error.ts'
+import type { WarmSpares } from '../sandboxes/warm-spares.ts'
 import { readArchive } from './agent-archive.ts'
 import { type DeployRequest, deployAgent, removeAgent } from './agent-deploy.ts'
 import type { FolderEntry } from './agent-folder.ts'
@@ -23,6 +24,8 @@ import { readLocalFolder } from './local-folder.ts'
 export interface AgentRouteDeps extends AgentStore {
   /** ASH_ALLOW_PATH_DEPLOY: clients may name a folder on this machine. */
   allowPathDeploy: boolean
+  /** Sandboxes kept ready for new sessions. */
+  spares?: Pick<WarmSpares, 'refill' | 'forget'>
 }
 
 const ARCHIVE_TYPES = ['application/x-tar', 'application/gzip', 'application/x-gzip']
@@ -60,6 +63,7 @@ function addRoutes(scope: FastifyInstance, deps: AgentRouteDeps): void {
     async ({ tenantId, body, query }, reply) => {
       const request = body instanceof Readable ? fromArchive(query.name, body) : fromJson(deps, body)
       const { agent, isNew } = await deployAgent(deps, tenantId, request)
+      deps.spares?.refill(tenantId, { name: agent.name, warm: agent.config.warm })
       return reply.code(isNew ? 201 : 200).send({ agent })
     },
   )
@@ -111,6 +115,7 @@ function addRoutes(scope: FastifyInstance, deps: AgentRouteDeps): void {
     { schema: { tags, params: OfAgent, response: { 200: Ok } } },
     async ({ tenantId, params }) => {
       await removeAgent(deps, tenantId, params.name)
+      await deps.spares?.forget(tenantId, params.name)
       return { ok: true as const }
     },
   )

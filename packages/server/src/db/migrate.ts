@@ -2,9 +2,14 @@ import type { Kysely } from 'kysely'
 import { Migrator } from 'kysely/migration'
 import { up as init } from './migrations/0001_init.ts'
 import { up as turnRequests } from './migrations/0002_turn_requests.ts'
+import { up as checkpoints } from './migrations/0003_checkpoints.ts'
 
 /** In order; a migration that has shipped is never edited. */
-const MIGRATIONS = { '0001_init': { up: init }, '0002_turn_requests': { up: turnRequests } }
+const MIGRATIONS = {
+  '0001_init': { up: init },
+  '0002_turn_requests': { up: turnRequests },
+  '0003_checkpoints': { up: checkpoints },
+}
 
 /** Brings the schema up to date, once, however many servers start together. */
 export async function migrate<Schema>(db: Kysely<Schema>): Promise<void> {

@@ -1,4 +1,4 @@
-import type { SessionStatus } from '@ash-ai/shared'
+import type { SandboxState, SessionStatus } from '@ash-ai/shared'
 
 /**
  * The rows as both databases hold them: ids and JSON are text, times epoch milliseconds. Every row carries its
@@ -10,6 +10,10 @@ export interface Tables {
   sessions: SessionsTable
   session_events: SessionEventsTable
   turn_requests: TurnRequestsTable
+  checkpoints: CheckpointsTable
+  sandboxes: SandboxesTable
+  /** One row, of no tenant: names this database. */
+  installation: { id: string }
   credentials: CredentialsTable
   api_keys: ApiKeysTable
 }
@@ -53,6 +57,17 @@ export interface SessionsTable {
   budget: string
   /** Names of the credentials it may use, as a JSON list. */
   credentials: string
+  /** CheckpointSettings as JSON. */
+  checkpoint_settings: string
+  /** 1 or 0. */
+  auto_resume: number
+  /** It was forked: the entries up to `fork_seq` are those of the parent. */
+  parent_session_id: string | null
+  fork_seq: number | null
+  /** The files descend from this checkpoint. */
+  checkpoint_id: string | null
+  /** 1: what is on disk, if anything, is not the session's; the checkpoint has to be restored before use. */
+  files_pending: number
   /** What the session has used of the model, as JSON; null before the first request. */
   model_usage: string | null
   env_sealed: string
@@ -97,6 +112,43 @@ export interface TurnRequestsTable {
   /** Of the request that brought the key: another one may not use it. */
   request_hash: string | null
   created_at: number
+}
+
+/** Immutable but for `uploaded_at`. */
+export interface CheckpointsTable {
+  id: string
+  tenant_id: string
+  session_id: string
+  /** The host whose store has it. */
+  owner_id: string
+  /** The last entry of the log that it covers. */
+  seq: number
+  turn_id: string | null
+  reason: 'turn' | 'pause' | 'request' | 'fork' | 'rollback' | 'upload'
+  /** Hash of the manifest. */
+  manifest: string
+  files: number
+  bytes: number
+  /** What a session needs beside its files to be made anew, as JSON; nothing secret. */
+  settings: string
+  sdk_session_id: string | null
+  /** Null while the remote store does not have it: the list of what is to be uploaded. */
+  uploaded_at: number | null
+  created_at: number
+}
+
+/** What is alive on a host. `last_used_at` and a change between `waiting` and `running` are stored a moment later. */
+interface SandboxesTable {
+  id: string
+  tenant_id: string
+  owner_id: string
+  /** Null for a warm spare. */
+  session_id: string | null
+  agent_name: string
+  agent_version: number
+  state: SandboxState
+  created_at: number
+  last_used_at: number
 }
 
 export interface CredentialsTable {

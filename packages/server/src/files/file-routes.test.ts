@@ -1,4 +1,4 @@
-import { mkdir, mkdtemp, readdir, readFile, rm, symlink, writeFile } from 'node:fs/promises'
+import { mkdir, mkdtemp, readdir, readFile, rm, symlink, utimes, writeFile } from 'node:fs/promises'
 import { request as httpRequest } from 'node:http'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -10,7 +10,9 @@ import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { openSqliteTestDb, type TestDb } from '../db/testing/test-databases.ts'
 import { createHttpApp } from '../http/http-app.ts'
 import { createMetrics } from '../http/metrics.ts'
+import type { FileSource } from './checkpoint-files.ts'
 import { registerFileRoutes } from './file-routes.ts'
+import { FilesInMemory } from './testing/files-in-memory.ts'
 
 const ID = '0b0e6f6e-6a1f-4a53-9c8e-5f2c1a7d9e10'
 const OTHER = '11111111-6a1f-4a53-9c8e-5f2c1a7d9e10'
@@ -21,6 +23,8 @@ let app: FastifyInstance
 let dir: string
 let root: string
 let accesses: string[]
+/** What the session has instead of a folder, to be read from. */
+let saved: FilesInMemory | undefined
 
 beforeAll(async () => {
   opened = await openSqliteTestDb()
@@ -31,10 +35,20 @@ beforeAll(async () => {
     metrics: createMetrics(),
     version: '0',
   })
-  registerFileRoutes(app, async (tenantId, sessionId, access) => {
+  const find = (access: string, tenantId: string, sessionId: string) => {
     accesses.push(`${tenantId} ${access}`)
     if (sessionId !== ID) throw new AshError('session_not_found', `No session ${sessionId}`)
-    return { root }
+  }
+  registerFileRoutes(app, {
+    async open(tenantId, sessionId, checkpointId): Promise<FileSource> {
+      find(checkpointId === undefined ? 'read' : `read ${checkpointId}`, tenantId, sessionId)
+      if (checkpointId === OTHER) throw new AshError('checkpoint_not_found', `No checkpoint ${checkpointId}`)
+      return saved ? { checkpoint: saved } : { root }
+    },
+    async change(tenantId, sessionId, write) {
+      find('write', tenantId, sessionId)
+      return write({ root })
+    },
   })
   await app.listen({ port: 0, host: '127.0.0.1' })
 })
@@ -50,6 +64,7 @@ beforeEach(async () => {
   await mkdir(root)
   await writeFile(join(dir, 'secret'), 'outside')
   accesses = []
+  saved = undefined
 })
 
 const base = `/api/sessions/${ID}/files`
@@ -91,7 +106,7 @@ describe('files over HTTP', () => {
     ])
     const listed = (await call('GET', '')).json()
     expect(listed.files.map(({ path }: { path: string }) => path)).toEqual(['a', 'a/b.txt', 'run'])
-    expect(listed.truncated).toBe(false)
+    expect([listed.truncated, listed.source]).toEqual([false, 'live'])
     expect((await call('GET', '?path=a&limit=1')).json().files).toHaveLength(1)
     expect((await call('GET', '/a/b.txt?format=json')).json()).toEqual({
       path: 'a/b.txt',
@@ -164,6 +179,127 @@ describe('files over HTTP', () => {
       headers: { ...headers, 'content-length': `${MAX_FILE_BYTES + 1}` },
     })
     expect(declared.statusCode).toBe(413)
+  })
+})
+
+/** Both have the same files; what a reply says must not depend on where they are. */
+describe('files of a checkpoint', () => {
+  const modifiedAt = new Date('2026-01-02T03:04:05Z')
+  const contents = {
+    'a/b.txt': 'hi',
+    'a/empty': '',
+    binary: Buffer.from([255, 0, 13, 10]),
+    long: 'x'.repeat(1024 * 1024 + 1),
+    'z/ü.html': '<script>',
+  }
+  beforeEach(async () => {
+    for (const [path, content] of Object.entries(contents)) {
+      await mkdir(join(root, path, '..'), { recursive: true })
+      await writeFile(join(root, path), content)
+      await utimes(join(root, path), modifiedAt, modifiedAt)
+    }
+    for (const folder of ['a', 'z']) await utimes(join(root, folder), modifiedAt, modifiedAt)
+  })
+
+  async function both(path: string) {
+    saved = undefined
+    const live = await call('GET', path)
+    saved = new FilesInMemory(contents, modifiedAt)
+    return [live, await call('GET', path)] as const
+  }
+
+  test.each(['', '?limit=3', '?path=a', '?path=a&limit=1', '?path=z'])(
+    'are listed like those of a folder: %s',
+    async (query) => {
+      const [live, checkpoint] = await both(query)
+      expect(live.json()).toMatchObject({ source: 'live' })
+      const withoutSizes = ({ files, ...rest }: { files: { type: string; size: number }[] }) => ({
+        ...rest,
+        files: files.map((file) => (file.type === 'directory' ? { ...file, size: 0 } : file)),
+      })
+      expect(withoutSizes(checkpoint.json())).toEqual({
+        ...withoutSizes(live.json()),
+        source: 'checkpoint',
+      })
+    },
+  )
+
+  test.each([
+    '/a/b.txt',
+    '/a/empty',
+    '/binary',
+    '/long',
+    '/z/%C3%BC.html',
+    '/a/b.txt?format=json',
+    '/a/empty?format=json',
+    '/z/%C3%BC.html?format=json',
+  ])('are read like those of a folder: %s', async (path) => {
+    const [live, checkpoint] = await both(path)
+    expect(live.statusCode).toBe(200)
+    expect(checkpoint.statusCode).toBe(200)
+    expect(checkpoint.rawPayload).toEqual(live.rawPayload)
+    const ownHeaders = ['content-type', 'content-length', 'content-disposition', 'last-modified']
+    for (const name of ownHeaders) expect(checkpoint.headers[name]).toBe(live.headers[name])
+    expect(checkpoint.headers['x-content-type-options']).toBe(live.headers['x-content-type-options'])
+  })
+
+  test.each([
+    ['/none', 404, 'file_not_found'],
+    ['/a', 400, 'not_a_file'],
+    ['/a/b.txt/c', 400, 'path_invalid'],
+    ['/binary?format=json', 400, 'not_a_file'],
+    ['/long?format=json', 413, 'payload_too_large'],
+    ['?path=none', 404, 'file_not_found'],
+    ['?path=a/b.txt', 400, 'path_invalid'],
+  ])('are refused like those of a folder: %s', async (path, status, code) => {
+    const [live, checkpoint] = await both(path)
+    expect([live.json().code, checkpoint.json().code]).toEqual([code, code])
+    expect([live.statusCode, checkpoint.statusCode]).toEqual([status, status])
+  })
+
+  test('HEAD tells the size', async () => {
+    saved = new FilesInMemory(contents, modifiedAt)
+    const head = await app.inject({ method: 'HEAD', url: `${base}/a/b.txt`, headers })
+    expect([head.statusCode, head.headers['content-length'], head.body]).toEqual([200, '2', ''])
+  })
+
+  test('a path that is none is refused before anything is looked for', async () => {
+    saved = new FilesInMemory(contents, modifiedAt)
+    for (const path of ['/../secret', '/%2e%2e%2fsecret', '/a//b.txt', '/.', '/', '/a%00b']) {
+      const { status, body } = await raw('GET', base + path)
+      expect([status, JSON.parse(body).code]).toEqual([400, 'path_invalid'])
+    }
+    expect(accesses).toEqual([])
+  })
+
+  test('are not written to: changes go to the folder', async () => {
+    saved = new FilesInMemory({}, modifiedAt)
+    expect((await call('PUT', '/new', { payload: 'x' })).statusCode).toBe(200)
+    const files = [{ path: 'newer', content: '' }]
+    expect((await call('POST', '', { payload: { files } })).statusCode).toBe(200)
+    expect((await call('DELETE', '/long')).statusCode).toBe(200)
+    expect((await readdir(root)).sort()).toEqual(['a', 'binary', 'new', 'newer', 'z'])
+    expect(accesses).toEqual(Array(3).fill('default write'))
+  })
+
+  test('can be asked for by its id, in lists and files', async () => {
+    saved = new FilesInMemory(contents, modifiedAt)
+    expect((await call('GET', `?checkpointId=${ID}`)).json().source).toBe('checkpoint')
+    expect((await call('GET', `/a/b.txt?checkpointId=${ID}`)).body).toBe('hi')
+    expect((await call('GET', `/a/b.txt?checkpointId=${ID}&format=json`)).json().content).toBe('hi')
+    expect(accesses).toEqual(Array(3).fill(`default read ${ID}`))
+    for (const path of ['', '/a/b.txt']) {
+      expect((await call('GET', `${path}?checkpointId=${OTHER}`)).json().code).toBe('checkpoint_not_found')
+      expect((await call('GET', `${path}?checkpointId=../x`)).json().details[0].path).toBe('checkpointId')
+    }
+  })
+
+  test('a file whose content is gone is an error, not an empty file', async () => {
+    saved = new FilesInMemory(contents, modifiedAt, new AshError('checkpoint_damaged', 'A part is missing'))
+    for (const path of ['/a/b.txt', '/a/b.txt?format=json']) {
+      const reply = await call('GET', path)
+      expect([reply.statusCode, reply.json().code]).toEqual([500, 'checkpoint_damaged'])
+    }
   })
 })
 

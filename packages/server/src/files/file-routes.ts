@@ -1,5 +1,6 @@
 import {
   AshError,
+  CheckpointId,
   FileEntry,
   FileList,
   FilesWrite,
@@ -10,29 +11,45 @@ import {
 import type { FastifyInstance, FastifyReply } from 'fastify'
 import type { ZodTypeProvider } from 'fastify-type-provider-zod'
 import { z } from 'zod'
+import type { FileSource } from './checkpoint-files.ts'
 import { deleteFile } from './delete-file.ts'
 import { listFiles } from './list-files.ts'
 import { openFile, readText } from './read-file.ts'
-import type { Workspace } from './workspace-folder.ts'
+import { splitPath, type Workspace } from './workspace-folder.ts'
 import { checkWritable, writeFile } from './write-file.ts'
 
-/** The folder of a session of this tenant; throws session_not_found and the like. */
-export type GetWorkspace = (
-  tenantId: string,
-  sessionId: string,
-  access: 'read' | 'write',
-) => Promise<Workspace>
+/** The files of the sessions of a tenant. Throws session_not_found, checkpoint_not_found and the like. */
+export interface SessionFiles {
+  /** To be read: as they are, or as a checkpoint has them. */
+  open(tenantId: string, sessionId: string, checkpointId?: string): Promise<FileSource>
+  /** Lets `write` change the folder. Until it is done nobody exchanges the files for others. */
+  change<Result>(
+    tenantId: string,
+    sessionId: string,
+    write: (workspace: Workspace) => Promise<Result>,
+  ): Promise<Result>
+}
 
 const MAX_TEXT_BYTES = 1024 * 1024
 
 const OfSession = z.object({ id: SessionId })
 const OfFile = z.object({ id: SessionId, '*': z.string().describe('Path in the workspace') })
-const ReadQuery = z.object({ format: z.enum(['raw', 'json']).default('raw') })
+const AsOf = z.object({
+  checkpointId: CheckpointId.optional().describe('As the files were then; default as they are'),
+})
+const ReadQuery = AsOf.extend({ format: z.enum(['raw', 'json']).default('raw') })
+const Listing = z.object({
+  files: z.array(FileEntry),
+  truncated: z.boolean(),
+  source: z
+    .enum(['live', 'checkpoint'])
+    .describe('`checkpoint`: one was asked for, or the host has no folder of the session at the moment'),
+})
 const Written = z.object({ path: z.string(), size: z.number().int() })
 const Ok = z.object({ ok: z.literal(true) })
 const tags = ['files']
 
-export function registerFileRoutes(app: FastifyInstance, getWorkspace: GetWorkspace): void {
+export function registerFileRoutes(app: FastifyInstance, sessionFiles: SessionFiles): void {
   const routes = app.withTypeProvider<ZodTypeProvider>()
 
   routes.get(
@@ -41,16 +58,15 @@ export function registerFileRoutes(app: FastifyInstance, getWorkspace: GetWorksp
       schema: {
         tags,
         params: OfSession,
-        querystring: FileList,
-        response: { 200: z.object({ files: z.array(FileEntry), truncated: z.boolean() }) },
+        querystring: FileList.extend(AsOf.shape),
+        response: { 200: Listing },
       },
     },
-    async ({ tenantId, params, query }) => {
-      const workspace = await getWorkspace(tenantId, params.id, 'read')
-      return listFiles(workspace, {
-        limit: query.limit,
-        ...(query.path !== undefined && { path: query.path }),
-      })
+    async ({ tenantId, params, query: { path, limit, checkpointId } }) => {
+      const source = await sessionFiles.open(tenantId, params.id, checkpointId)
+      const options = { limit, ...(path !== undefined && { path }) }
+      if (!('checkpoint' in source)) return { ...(await listFiles(source, options)), source: 'live' as const }
+      return { ...(await source.checkpoint.list(options)), source: 'checkpoint' as const }
     },
   )
 
@@ -58,10 +74,12 @@ export function registerFileRoutes(app: FastifyInstance, getWorkspace: GetWorksp
     '/api/sessions/:id/files/*',
     { schema: { tags, params: OfFile, querystring: ReadQuery, response: { 200: FileText } } },
     async ({ tenantId, params, query }, reply) => {
-      const workspace = await getWorkspace(tenantId, params.id, 'read')
-      if (query.format === 'raw') return sendFile(reply, workspace, params['*'])
-      const content = await readText(workspace, params['*'], MAX_TEXT_BYTES)
-      return reply.send({ path: params['*'], content, size: Buffer.byteLength(content) })
+      const path = params['*']
+      splitPath(path)
+      const source = await sessionFiles.open(tenantId, params.id, query.checkpointId)
+      if (query.format === 'raw') return sendFile(reply, source, path)
+      const content = await readText(source, path, MAX_TEXT_BYTES)
+      return reply.send({ path, content, size: Buffer.byteLength(content) })
     },
   )
 
@@ -75,29 +93,28 @@ export function registerFileRoutes(app: FastifyInstance, getWorkspace: GetWorksp
         response: { 200: z.object({ files: z.array(Written) }) },
       },
     },
-    async ({ tenantId, params, body }) => {
-      const workspace = await getWorkspace(tenantId, params.id, 'write')
-      return { files: await writeFiles(workspace, body) }
-    },
+    async ({ tenantId, params, body }) => ({
+      files: await sessionFiles.change(tenantId, params.id, (workspace) => writeFiles(workspace, body)),
+    }),
   )
 
   routes.delete(
     '/api/sessions/:id/files/*',
     { schema: { tags, params: OfFile, response: { 200: Ok } } },
     async ({ tenantId, params }) => {
-      await deleteFile(await getWorkspace(tenantId, params.id, 'write'), params['*'])
+      await sessionFiles.change(tenantId, params.id, (workspace) => deleteFile(workspace, params['*']))
       return { ok: true as const }
     },
   )
 
   app.register((scope, _options, done) => {
-    registerUpload(scope, getWorkspace)
+    registerUpload(scope, sessionFiles)
     done()
   })
 }
 
 /** In a scope of its own: here every content type, JSON too, is the bytes of a file. */
-function registerUpload(scope: FastifyInstance, getWorkspace: GetWorkspace): void {
+function registerUpload(scope: FastifyInstance, sessionFiles: SessionFiles): void {
   scope.removeAllContentTypeParsers()
   scope.addContentTypeParser('*', (_request, payload, done) => done(null, payload))
   scope.withTypeProvider<ZodTypeProvider>().put(
@@ -108,9 +125,10 @@ function registerUpload(scope: FastifyInstance, getWorkspace: GetWorkspace): voi
     },
     async ({ tenantId, params, headers, body }) => {
       if (Number(headers['content-length'] ?? 0) > MAX_FILE_BYTES) throw tooLarge()
-      const workspace = await getWorkspace(tenantId, params.id, 'write')
       const content = (body ?? []) as AsyncIterable<Uint8Array> | []
-      const { size } = await writeFile(workspace, params['*'], content, { maxBytes: MAX_FILE_BYTES })
+      const { size } = await sessionFiles.change(tenantId, params.id, (workspace) =>
+        writeFile(workspace, params['*'], content, { maxBytes: MAX_FILE_BYTES }),
+      )
       return { path: params['*'], size }
     },
   )
@@ -131,17 +149,17 @@ async function writeFiles(workspace: Workspace, { files }: FilesWrite): Promise<
 }
 
 /** Always as a download: a page made by an agent must not run with this server's origin. */
-async function sendFile(reply: FastifyReply, workspace: Workspace, path: string): Promise<FastifyReply> {
-  const { handle, size, modifiedAt } = await openFile(workspace, path)
+async function sendFile(reply: FastifyReply, source: FileSource, path: string): Promise<FastifyReply> {
+  const file = await openFile(source, path)
   const name = encodeURIComponent(path.slice(path.lastIndexOf('/') + 1))
   reply.headers({
     'content-type': 'application/octet-stream',
-    'content-length': size,
+    'content-length': file.size,
     'content-disposition': `attachment; filename*=UTF-8''${name}`,
-    'last-modified': modifiedAt.toUTCString(),
+    'last-modified': file.modifiedAt.toUTCString(),
     'x-content-type-options': 'nosniff',
   })
-  if (size > 0) return reply.send(handle.createReadStream({ start: 0, end: size - 1 }))
-  await handle.close()
+  if (file.size > 0) return reply.send(file.stream())
+  await file[Symbol.asyncDispose]()
   return reply.send('')
 }

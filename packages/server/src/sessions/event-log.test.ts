@@ -1,7 +1,14 @@
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { type TestDb, testDatabases } from '../db/testing/test-databases.ts'
 import { EventLogs, type Frame } from './event-log.ts'
-import { type EventPage, findOpenTurn, findTurnStart, insertEvents, listEvents } from './event-queries.ts'
+import {
+  type EventPage,
+  findOpenTurn,
+  findTurnStart,
+  insertEvents,
+  listEvents,
+  listTurnStarts,
+} from './event-queries.ts'
 import { type Fence, fenceOf, insertSession, reclaimSessions } from './session-queries.ts'
 import { sessionRow } from './testing/session-rows.ts'
 
@@ -186,6 +193,13 @@ for (const database of testDatabases) {
       expect(await seqs({ turnId: 'b' })).toEqual([4, 5, 6])
       expect(await findTurnStart(test_.db, 'default', fence.sessionId, 'b')).toBe(4)
       expect(await findTurnStart(test_.db, 'other', fence.sessionId, 'b')).toBeUndefined()
+      const starts = (after: number, upTo: number, tenantId = 'default') =>
+        listTurnStarts(test_.db, tenantId, fence.sessionId, { after, upTo })
+      expect(await starts(0, 4)).toEqual([
+        { turnId: 'a', seq: 1 },
+        { turnId: 'b', seq: 4 },
+      ])
+      expect([await starts(1, 3), await starts(4, 6), await starts(0, 6, 'other')]).toEqual([[], [], []])
     })
 
     test('another tenant reads nothing of it', async () => {

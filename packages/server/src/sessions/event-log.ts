@@ -1,6 +1,7 @@
 import { type EventType, formatSSE } from '@ash-ai/shared'
 import type { Db } from '../db/open-db.ts'
-import { type Entry, findLogEnd, insertEvents, type LogEnd, listEvents } from './event-queries.ts'
+import { type Entry, findLogEnd, insertEvents, type LogEnd } from './event-queries.ts'
+import { findLineage, listLogEvents, type Segment } from './session-lineage.ts'
 import type { Fence } from './session-queries.ts'
 
 const RING_MAX_CHARS = 1024 * 1024
@@ -41,6 +42,9 @@ interface Pending {
 export class EventLog {
   readonly #db: Db
   readonly #fence: Fence
+  readonly #forkSeq: number
+  /** Where older entries are; known once they are asked for. */
+  #lineage: Segment[] | undefined
   /** What is durable. */
   #end: LogEnd
   /** What can be read: entries of a batch become readable one after another. */
@@ -58,12 +62,13 @@ export class EventLog {
   #waiting = new Set<() => void>()
   #readers = 0
 
-  constructor(db: Db, fence: Fence, end: LogEnd) {
+  constructor(db: Db, fence: Fence, { seq, totalChars, forkSeq }: LogEnd & { forkSeq: number }) {
     this.#db = db
     this.#fence = fence
-    this.#end = end
-    this.#lastSeq = end.seq
-    this.#ringFloor = end.seq
+    this.#forkSeq = forkSeq
+    this.#end = { seq, totalChars }
+    this.#lastSeq = seq
+    this.#ringFloor = seq
   }
 
   /** How many read along at this moment. */
@@ -71,7 +76,7 @@ export class EventLog {
     return this.#readers
   }
 
-  /** Length of everything in the log. */
+  /** Length of everything that the session wrote to its log; what a fork took over is stored elsewhere. */
   get totalChars(): number {
     return this.#end.totalChars + this.#pendingChars
   }
@@ -223,7 +228,9 @@ export class EventLog {
 
   async #readStored(after: number): Promise<Frame[]> {
     const { tenantId, sessionId } = this.#fence
-    const entries = await listEvents(this.#db, tenantId, sessionId, { after, limit: PAGE_ENTRIES })
+    this.#lineage ??= await findLineage(this.#db, { tenantId, sessionId, forkSeq: this.#forkSeq }, 0)
+    const page = { after, limit: PAGE_ENTRIES }
+    const entries = await listLogEvents(this.#db, tenantId, this.#lineage, page)
     return entries.map((entry) => toFrame(entry, 0))
   }
 

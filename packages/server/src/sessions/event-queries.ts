@@ -20,7 +20,7 @@ export interface EventBatch {
   entries: { type: EventType; turnId: string | null; data: string }[]
 }
 
-/** How far a log goes: its last `seq`, and the length of all its data. */
+/** How far a log goes: its last `seq`, and the length of all data that the session itself has stored. */
 export interface LogEnd {
   seq: number
   totalChars: number
@@ -68,20 +68,26 @@ function compileInsert(db: Db, rows: number): CompiledQuery {
 
 export interface EventPage {
   after: number
+  /** The last place of interest; without it, the end of the log. */
+  upTo?: number | undefined
   limit: number
   types?: readonly EventType[] | undefined
   turnId?: string | undefined
 }
 
 /** Of one page: a log may hold entries of many megabytes, and its readers are many. */
-const PAGE_MAX_CHARS = 1024 * 1024
+export const PAGE_MAX_CHARS = 1024 * 1024
 
-/** Entries after a place, in order: at most `limit`, and about a megabyte, but at least one if there is any. */
+/**
+ * Entries after a place, in order: at most `limit`, and about `maxChars`, but at least one if there is any. Only
+ * what the session wrote itself; `listLogEvents` also has what a fork took over.
+ */
 export async function listEvents(
   db: Db,
   tenantId: string,
   sessionId: string,
   page: EventPage,
+  maxChars: number = PAGE_MAX_CHARS,
 ): Promise<Entry[]> {
   const query = selectEvents(db, tenantId, sessionId, page)
   const first = await query.select('total_chars').limit(1).executeTakeFirst()
@@ -91,7 +97,7 @@ export async function listEvents(
     .where((where) =>
       where.or([
         where('total_chars', 'is', null),
-        where('total_chars', '<=', (first.total_chars ?? 0) + PAGE_MAX_CHARS),
+        where('total_chars', '<=', (first.total_chars ?? 0) + maxChars),
       ]),
     )
     .limit(page.limit)
@@ -105,6 +111,7 @@ export async function listEvents(
   }))
 }
 
+/** Whether the session itself wrote any of these. */
 export async function hasEvents(
   db: Db,
   tenantId: string,
@@ -119,7 +126,7 @@ function selectEvents(
   db: Db,
   tenantId: string,
   sessionId: string,
-  { after, types, turnId }: Omit<EventPage, 'limit'>,
+  { after, upTo, types, turnId }: Omit<EventPage, 'limit'>,
 ): SelectQueryBuilder<Tables, 'session_events', object> {
   let query = db
     .selectFrom('session_events')
@@ -127,24 +134,37 @@ function selectEvents(
     .where('session_id', '=', sessionId)
     .where('seq', '>', after)
     .orderBy('seq')
+  if (upTo !== undefined) query = query.where('seq', '<=', upTo)
   if (types) query = query.where('type', 'in', types)
   if (turnId !== undefined) query = query.where('turn_id', '=', turnId)
   return query
 }
 
-export async function findLogEnd(db: Db, tenantId: string, sessionId: string): Promise<LogEnd> {
+/** Where the log ends, and the last place that it took over from another session: 0 where it is no fork. */
+export async function findLogEnd(
+  db: Db,
+  tenantId: string,
+  sessionId: string,
+): Promise<LogEnd & { forkSeq: number }> {
   const row = await db
-    .selectFrom('session_events')
-    .select(['seq', 'total_chars'])
+    .selectFrom('sessions')
+    .select((session) => {
+      const last = session
+        .selectFrom('session_events')
+        .where('session_events.tenant_id', '=', tenantId)
+        .where('session_id', '=', sessionId)
+        .orderBy('seq', 'desc')
+        .limit(1)
+      return ['fork_seq', last.select('seq').as('seq'), last.select('total_chars').as('total_chars')]
+    })
     .where('tenant_id', '=', tenantId)
-    .where('session_id', '=', sessionId)
-    .orderBy('seq', 'desc')
-    .limit(1)
+    .where('id', '=', sessionId)
     .executeTakeFirst()
-  return { seq: row?.seq ?? 0, totalChars: row?.total_chars ?? 0 }
+  const forkSeq = row?.fork_seq ?? 0
+  return { seq: row?.seq ?? forkSeq, totalChars: row?.total_chars ?? 0, forkSeq }
 }
 
-/** Place of the entry that begins the turn, if it has begun. */
+/** Place of the entry that begins the turn, if it has begun. A fork knows nothing of its parent's turns here. */
 export async function findTurnStart(
   db: Db,
   tenantId: string,
@@ -162,7 +182,30 @@ export async function findTurnStart(
   return row?.seq
 }
 
-/** The turn that was begun and neither done nor failed, if there is one. */
+const MAX_TURNS_LISTED = 10_000
+
+/** The turns that the session itself began between two places, the oldest first. */
+export async function listTurnStarts(
+  db: Db,
+  tenantId: string,
+  sessionId: string,
+  { after, upTo }: { after: number; upTo: number },
+): Promise<{ turnId: string; seq: number }[]> {
+  const rows = await db
+    .selectFrom('session_events')
+    .select(['turn_id', 'seq'])
+    .where('tenant_id', '=', tenantId)
+    .where('session_id', '=', sessionId)
+    .where('seq', '>', after)
+    .where('seq', '<=', upTo)
+    .where('type', '=', sql.lit('turn'))
+    .orderBy('seq')
+    .limit(MAX_TURNS_LISTED)
+    .execute()
+  return rows.map(({ turn_id, seq }) => ({ turnId: turn_id ?? '', seq }))
+}
+
+/** The turn that was begun and neither done nor failed, if there is one; what a parent left open is not a fork's. */
 export async function findOpenTurn(db: Db, tenantId: string, sessionId: string): Promise<string | undefined> {
   const last = await db
     .selectFrom('session_events')

@@ -4,8 +4,9 @@ import type { ZodTypeProvider } from 'fastify-type-provider-zod'
 import { z } from 'zod'
 import { SSEWriter } from '../http/sse-writer.ts'
 import type { Cursor } from './event-log.ts'
-import { type Entry, type EventPage, hasEvents, listEvents } from './event-queries.ts'
+import type { Entry, EventPage } from './event-queries.ts'
 import type { SessionDeps } from './session-deps.ts'
+import { findLineage, hasLogEvents, listLogEvents } from './session-lineage.ts'
 import { fenceOf, getSession } from './session-queries.ts'
 import { assertRoomForReader, streamLog } from './stream-log.ts'
 
@@ -27,11 +28,12 @@ export function registerEventRoutes(app: FastifyInstance, deps: SessionDeps): vo
     name: 'messages' | 'events',
     page: EventPage,
   ): Promise<FastifyReply> {
-    await getSession(deps.db, tenantId, sessionId)
-    const entries = await listEvents(deps.db, tenantId, sessionId, page)
+    const { fork_seq } = await getSession(deps.db, tenantId, sessionId)
+    const lineage = await findLineage(deps.db, { tenantId, sessionId, forkSeq: fork_seq ?? 0 }, page.after)
+    const entries = await listLogEvents(deps.db, tenantId, lineage, page)
     const last = entries.at(-1)?.seq
     const hasMore =
-      last !== undefined && (await hasEvents(deps.db, tenantId, sessionId, { ...page, after: last }))
+      last !== undefined && (await hasLogEvents(deps.db, tenantId, lineage, { ...page, after: last }))
     const cursor = hasMore ? `,"nextCursor":"${last}"` : ''
     // The data of each entry is JSON text already, so the reply is put together as text.
     const text = `{"${name}":[${entries.map(entryJson).join(',')}]${cursor}}`

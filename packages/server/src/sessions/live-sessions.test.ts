@@ -4,6 +4,10 @@ import { type LiveSession, LiveSessions } from './live-sessions.ts'
 const liveSession = (sessionId: string, isClosed = false, gone = Promise.resolve()) =>
   ({ fence: { sessionId }, sandbox: { bridge: { isClosed } }, gone }) as unknown as LiveSession
 
+const noThaw = async () => {
+  throw new Error('nothing is frozen')
+}
+
 test('callers that want a session awake at the same time share one start', async () => {
   const sessions = new LiveSessions()
   let starts = 0
@@ -11,9 +15,12 @@ test('callers that want a session awake at the same time share one start', async
     starts++
     return liveSession('a')
   }
-  const [first, second] = await Promise.all([sessions.wake('a', start), sessions.wake('a', start)])
+  const [first, second] = await Promise.all([
+    sessions.wake('a', start, noThaw),
+    sessions.wake('a', start, noThaw),
+  ])
   expect(first).toBe(second)
-  expect(await sessions.wake('a', start)).toBe(first)
+  expect(await sessions.wake('a', start, noThaw)).toBe(first)
   expect(starts).toBe(1)
 })
 
@@ -22,9 +29,12 @@ test('a failed start is told to everyone who waited and can be tried again', asy
   const failing = async (): Promise<LiveSession> => {
     throw new Error('no sandbox')
   }
-  const tries = await Promise.allSettled([sessions.wake('a', failing), sessions.wake('a', failing)])
+  const tries = await Promise.allSettled([
+    sessions.wake('a', failing, noThaw),
+    sessions.wake('a', failing, noThaw),
+  ])
   expect(tries.map(({ status }) => status)).toEqual(['rejected', 'rejected'])
-  expect(await sessions.wake('a', async () => liveSession('a'))).toBeDefined()
+  expect(await sessions.wake('a', async () => liveSession('a'), noThaw)).toBeDefined()
 })
 
 test('changes of one session wait for each other; those of another do not', async () => {
@@ -59,12 +69,13 @@ test('a change after a failed one still happens', async () => {
 test('a session whose sandbox died is cleared away before the next start', async () => {
   const sessions = new LiveSessions()
   const { promise: gone, resolve: cleared } = Promise.withResolvers<void>()
-  await sessions.wake('a', async () => liveSession('a', true, gone))
+  await sessions.wake('a', async () => liveSession('a', true, gone), noThaw)
   const order: string[] = []
-  const waking = sessions.wake('a', async () => {
+  const start = async () => {
     order.push('start')
     return liveSession('a')
-  })
+  }
+  const waking = sessions.wake('a', start, noThaw)
   order.push('cleared')
   cleared()
   await waking
@@ -73,7 +84,7 @@ test('a session whose sandbox died is cleared away before the next start', async
 
 test('only one caller releases a session', async () => {
   const sessions = new LiveSessions()
-  const live = await sessions.wake('a', async () => liveSession('a'))
+  const live = await sessions.wake('a', async () => liveSession('a'), noThaw)
   expect(sessions.release(live)).toBe(true)
   expect(sessions.release(live)).toBe(false)
 })
@@ -81,7 +92,31 @@ test('only one caller releases a session', async () => {
 test('after closing nothing wakes up', async () => {
   const sessions = new LiveSessions()
   await sessions.close()
-  await expect(sessions.wake('a', async () => liveSession('a'))).rejects.toMatchObject({
+  await expect(sessions.wake('a', async () => liveSession('a'), noThaw)).rejects.toMatchObject({
     code: 'server_stopping',
   })
+})
+
+test('a frozen session is thawed once, and one that is leaving is waited for', async () => {
+  const sessions = new LiveSessions()
+  const live = await sessions.wake('a', async () => liveSession('a'), noThaw)
+  live.isPaused = true
+  let thaws = 0
+  const thaw = async () => {
+    thaws++
+    live.isPaused = false
+  }
+  const never = async (): Promise<LiveSession> => {
+    throw new Error('it has a sandbox')
+  }
+  expect(sessions.awake('a')).toBeUndefined()
+  await Promise.all([sessions.wake('a', never, thaw), sessions.wake('a', never, thaw)])
+  expect([thaws, sessions.awake('a')]).toEqual([1, live])
+  live.isLeaving = true
+  const leaving = sessions.exclusive('a', async () => {
+    sessions.release(live)
+  })
+  const next = liveSession('a')
+  expect(await sessions.wake('a', async () => next, noThaw)).toBe(next)
+  await leaving
 })

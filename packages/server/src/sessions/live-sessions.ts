@@ -1,7 +1,8 @@
 import type { Budget, Sandbox } from '@ash-ai/sandbox'
-import { type AgentOptions, AshError } from '@ash-ai/shared'
+import { type AgentOptions, AshError, type ResumePath } from '@ash-ai/shared'
 import type { EventLog } from './event-log.ts'
 import type { PendingPermissions } from './pending-permissions.ts'
+import type { SessionDeps } from './session-deps.ts'
 import type { Fence } from './session-queries.ts'
 import type { TurnTiming } from './turn-timing.ts'
 
@@ -19,6 +20,21 @@ export interface LiveSession {
   /** The turn under way. Set before anything is awaited, so that there is never a second. */
   turn: Turn | undefined
   permissions: PendingPermissions
+  /** How it became active the last time. */
+  cameBy: ResumePath
+  /** Calls that use the sandbox at this moment, beside the turn. */
+  uses: number
+  lastUsedMs: number
+  /** Its sandbox is frozen until somebody needs it. */
+  isPaused: boolean
+  /** It is being paused or evicted: whoever wants it awake waits until that is over. */
+  isLeaving: boolean
+  /** Cuts the wait for its turn short, for whoever cannot wait. */
+  hurry: AbortController
+  /** Checkpoints are saved after each turn, not only when it pauses. */
+  savesTurns: boolean
+  /** The checkpoint being saved; settles without error. The next turn waits for it. */
+  saving: Promise<unknown> | undefined
   /** Settles when the sandbox has ended and it is settled what became of the session. */
   gone: Promise<void>
 }
@@ -54,12 +70,26 @@ export class LiveSessions {
     return this.#live.get(sessionId)
   }
 
-  /** The live session, started with `start` if there is none. */
-  wake(sessionId: string, start: () => Promise<LiveSession>): Promise<LiveSession> {
-    if (this.#isClosed) return Promise.reject(serverStopping())
+  all(): LiveSession[] {
+    return [...this.#live.values()]
+  }
+
+  /** The live session that can be used at once, if there is one. */
+  awake(sessionId: string): LiveSession | undefined {
+    if (this.#isClosed) throw serverStopping()
     const live = this.#live.get(sessionId)
-    if (live && !live.sandbox.bridge.isClosed) return Promise.resolve(live)
-    const waking = this.#waking.get(sessionId) ?? this.#start(sessionId, start)
+    return live && isAwake(live) ? live : undefined
+  }
+
+  /** The live session, thawed with `thaw` if its sandbox is frozen, started with `start` if there is none. */
+  async wake(
+    sessionId: string,
+    start: () => Promise<LiveSession>,
+    thaw: (live: LiveSession) => Promise<void>,
+  ): Promise<LiveSession> {
+    const live = this.awake(sessionId)
+    if (live) return live
+    const waking = this.#waking.get(sessionId) ?? this.#start(sessionId, start, thaw)
     this.#waking.set(sessionId, waking)
     return waking
   }
@@ -96,21 +126,42 @@ export class LiveSessions {
     return [...this.#live.values()]
   }
 
-  async #start(sessionId: string, start: () => Promise<LiveSession>): Promise<LiveSession> {
+  async #start(
+    sessionId: string,
+    start: () => Promise<LiveSession>,
+    thaw: (live: LiveSession) => Promise<void>,
+  ): Promise<LiveSession> {
     try {
       return await this.exclusive(sessionId, async () => {
-        if (this.#isClosed) throw serverStopping()
+        const present = this.awake(sessionId) ?? this.#live.get(sessionId)
+        if (present && !present.sandbox.bridge.isClosed) {
+          if (!isAwake(present)) await thaw(present)
+          return present
+        }
         // A sandbox that has just died is still being cleared away.
         await (this.#live.get(sessionId)?.gone ?? this.#leaving.get(sessionId))
-        const live = await start()
-        this.#live.set(sessionId, live)
-        return live
+        const started = await start()
+        this.#live.set(sessionId, started)
+        return started
       })
     } finally {
       this.#waking.delete(sessionId)
     }
   }
 }
+
+/** Work is in flight, or waits. */
+export const isBusy = ({ waiting }: Pick<SessionDeps, 'waiting'>, live: LiveSession) =>
+  live.turn !== undefined || live.uses > 0 || waiting.has(live.fence.sessionId)
+
+/** Tells the pool what the session is at; called whenever that may have changed. */
+export function noteUse(deps: Pick<SessionDeps, 'waiting' | 'pool'>, live: LiveSession): void {
+  live.lastUsedMs = performance.now()
+  deps.pool.setState(live.sandbox.id, isBusy(deps, live) ? 'running' : 'waiting')
+}
+
+const isAwake = ({ sandbox, isPaused, isLeaving }: LiveSession) =>
+  !sandbox.bridge.isClosed && !isPaused && !isLeaving
 
 const serverStopping = () =>
   new AshError('server_stopping', 'The server is shutting down', { retryAfterSeconds: 5 })

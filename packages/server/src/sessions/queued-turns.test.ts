@@ -14,6 +14,7 @@ import type { SessionDeps } from './session-deps.ts'
 import { createSessionMetrics } from './session-metrics.ts'
 import { type Fence, fenceOf, insertSession } from './session-queries.ts'
 import { sessionRow } from './testing/session-rows.ts'
+import { emptyPool, wakeWith } from './testing/stand-ins.ts'
 import { saveTurnRequest, type TurnRequestRow } from './turn-request-queries.ts'
 
 let db: TestDb
@@ -38,7 +39,8 @@ function newDeps(): SessionDeps {
     db: db.db,
     hostId: 'host-a',
     log: pino({ level: 'silent' }),
-    metrics: createSessionMetrics(new Registry(), { live: 0, max: 0 }),
+    metrics: createSessionMetrics(new Registry(), emptyPool()),
+    pool: emptyPool(),
     logs: new EventLogs(db.db),
     live: new LiveSessions(),
     waiting: new WaitingTurns(),
@@ -66,7 +68,7 @@ async function wakeSession(): Promise<LiveSession> {
     budget: { beginTurn: () => {}, totals: () => ({ turn: { requests: 0 } }) },
     sandbox: { bridge: { isClosed: false, run, close: () => {} } },
   }
-  return deps.live.wake(fence.sessionId, async () => live as unknown as LiveSession)
+  return wakeWith(deps.live, fence.sessionId, live)
 }
 
 const message = (content: string): MessageSend => ({ content, queue: true })

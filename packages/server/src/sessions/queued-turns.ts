@@ -1,9 +1,10 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { AshError, ERRORS, type ErrorEventData, isAshError, type MessageSend } from '@ash-ai/shared'
 import { findOpenTurn, findTurnStart } from './event-queries.ts'
+import type { LiveSession } from './live-sessions.ts'
 import type { SessionDeps } from './session-deps.ts'
-import { wakeSession } from './session-lifecycle.ts'
 import { type Fence, fenceOf, getSession } from './session-queries.ts'
+import { useSession } from './session-wake.ts'
 import { storeEventually } from './store-eventually.ts'
 import {
   cancelWaiting,
@@ -201,13 +202,13 @@ async function begin(deps: SessionDeps, fence: Fence, turn: WaitingTurn): Promis
     // A write that was reported as failed may still have been done, where the database is on another machine.
     if (wasTried && (await findTurnStart(deps.db, fence.tenantId, fence.sessionId, turnId)) !== undefined)
       throw new AshError('internal_error', 'The log of the session could not be written')
-    const live = turn.isCancelled ? undefined : await wake(deps, fence)
-    if (turn.isCancelled || !live)
-      throw new AshError('cancelled', 'The message was taken out of the queue before its turn')
-    const timing = new TurnTiming(deps)
-    timing.turnId = turnId
-    turn.isTaken = true
-    return (await startTurn(deps, live, turn.message, { turnId, timing })).seq
+    return await wake(deps, fence, turn, async (live) => {
+      if (turn.isCancelled) throw cancelled()
+      const timing = new TurnTiming(deps)
+      timing.turnId = turnId
+      turn.isTaken = true
+      return (await startTurn(deps, live, turn.message, { turnId, timing })).seq
+    })
   } catch (error) {
     if (isAshError(error, 'server_stopping')) throw error
     if (isAshError(error)) return noteUnbegun(deps, fence, turn, error)
@@ -221,16 +222,26 @@ async function begin(deps: SessionDeps, fence: Fence, turn: WaitingTurn): Promis
   }
 }
 
-async function wake(deps: SessionDeps, { tenantId, sessionId }: Fence) {
-  for (const delayMs of WAKE_RETRY_MS) {
+const cancelled = () => new AshError('cancelled', 'The message was taken out of the queue before its turn')
+
+/** Runs `start` with the session awake, which is tried for a while. */
+async function wake(
+  deps: SessionDeps,
+  { tenantId, sessionId }: Fence,
+  turn: WaitingTurn,
+  start: (live: LiveSession) => Promise<number>,
+): Promise<number> {
+  for (const delayMs of [...WAKE_RETRY_MS, undefined]) {
+    if (turn.isCancelled) throw cancelled()
     try {
-      return await wakeSession(deps, tenantId, sessionId)
+      return await useSession(deps, tenantId, sessionId, start)
     } catch (error) {
-      if (!isAshError(error) || !error.isRetryable || error.code === 'server_stopping') throw error
+      const isFinal = delayMs === undefined || turn.isTaken || !isAshError(error)
+      if (isFinal || !error.isRetryable || error.code === 'server_stopping') throw error
     }
     await sleep(delayMs, undefined, { ref: false })
   }
-  return wakeSession(deps, tenantId, sessionId)
+  throw new Error('not reached: the last try returns or throws')
 }
 
 /** Stores what is missing: a try before may have stored the first of the two entries. */

@@ -3,13 +3,14 @@ import { afterEach, beforeEach, expect, test } from 'vitest'
 import { openSqliteTestDb, type TestDb } from '../db/testing/test-databases.ts'
 import { EventLogs } from './event-log.ts'
 import { findLogEnd } from './event-queries.ts'
-import { type LiveSession, LiveSessions } from './live-sessions.ts'
+import { LiveSessions } from './live-sessions.ts'
 import { WaitingTurns } from './queued-turns.ts'
 import { sendMessage } from './send-message.ts'
 import type { SessionDeps } from './session-deps.ts'
 import { createSessionMetrics } from './session-metrics.ts'
 import { fenceOf, insertSession, moveSession } from './session-queries.ts'
 import { sessionRow } from './testing/session-rows.ts'
+import { emptyPool, wakeWith } from './testing/stand-ins.ts'
 import { TurnTiming } from './turn-timing.ts'
 
 let db: TestDb
@@ -21,7 +22,8 @@ afterEach(() => db.close())
 test('a message that comes as its session ends is refused instead of begun without a sandbox', async () => {
   const parts: Partial<SessionDeps> = {
     db: db.db,
-    metrics: createSessionMetrics(new Registry(), { live: 0, max: 0 }),
+    metrics: createSessionMetrics(new Registry(), emptyPool()),
+    pool: emptyPool(),
     logs: new EventLogs(db.db),
     live: new LiveSessions(),
     waiting: new WaitingTurns(),
@@ -39,12 +41,15 @@ test('a message that comes as its session ends is refused instead of begun witho
     sandbox: { bridge: { isClosed: false } },
     gone: Promise.resolve(),
   }
-  const live = await deps.live.wake(sessionId, async () => session as unknown as LiveSession)
-  await moveSession(db.db, fence, 'ended')
+  const live = await wakeWith(deps.live, sessionId, session)
+  live.isLeaving = true
+  const ending = deps.live.exclusive(sessionId, async () => {
+    await moveSession(db.db, fence, 'ended')
+    deps.live.release(live)
+  })
   const timing = new TurnTiming(deps)
   const sending = sendMessage(deps, { tenantId, sessionId, message: { content: 'hi' }, timing })
-  // The message has found the session awake, and goes on in a moment.
-  deps.live.release(live)
+  await ending
   await expect(sending).rejects.toMatchObject({ code: 'session_ended' })
   expect((await findLogEnd(db.db, tenantId, sessionId)).seq).toBe(0)
 })

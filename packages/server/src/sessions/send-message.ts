@@ -5,8 +5,8 @@ import { findTurnStart } from './event-queries.ts'
 import type { LiveSession } from './live-sessions.ts'
 import { enqueueTurn } from './queued-turns.ts'
 import type { SessionDeps } from './session-deps.ts'
-import { wakeSession } from './session-lifecycle.ts'
 import { fenceOf, getSession } from './session-queries.ts'
+import { useSession } from './session-wake.ts'
 import {
   findTurnRequest,
   forgetOldKeys,
@@ -82,17 +82,24 @@ function assertSame<Value>(knownHash: string | null, hash: string, value: Value)
   throw new AshError('idempotency_conflict', 'The Idempotency-Key belongs to another message; use a new one')
 }
 
-async function accept(
-  deps: SessionDeps,
-  request: SendRequest,
-  turnId: string,
-  once?: { key: string; hash: string },
-): Promise<AcceptedTurn> {
-  const { tenantId, sessionId, message, timing } = request
+function accept(deps: SessionDeps, request: SendRequest, turnId: string, once?: Once): Promise<AcceptedTurn> {
+  const { tenantId, sessionId, timing } = request
   timing.turnId = turnId
-  let live = await wakeSession(deps, tenantId, sessionId)
-  // Paused or ended in that moment: there is another sandbox, or a reason why there is none.
-  while (deps.live.get(sessionId) !== live) live = await wakeSession(deps, tenantId, sessionId)
+  return useSession(deps, tenantId, sessionId, (live) => acceptIn(deps, live, request, turnId, once))
+}
+
+interface Once {
+  key: string
+  hash: string
+}
+
+async function acceptIn(
+  deps: SessionDeps,
+  live: LiveSession,
+  { tenantId, sessionId, message, timing }: SendRequest,
+  turnId: string,
+  once: Once | undefined,
+): Promise<AcceptedTurn> {
   timing.reach('lookup')
   const row = (status: TurnRequestRow['status']): TurnRequestRow => ({
     tenant_id: tenantId,

@@ -1,10 +1,20 @@
-import type { DiskBackend, PriceTable, SandboxPool, SandboxProvider } from '@ash-ai/sandbox'
+import type {
+  CheckpointStore,
+  DiskBackend,
+  PriceTable,
+  RemoteStore,
+  SandboxPool,
+  SandboxProvider,
+} from '@ash-ai/sandbox'
 import type { Limits } from '@ash-ai/shared'
 import type { FastifyBaseLogger } from 'fastify'
 import type { InstallHost } from '../agents/agent-install.ts'
 import type { AgentLayers } from '../agents/agent-layers.ts'
+import type { OutsideWrites } from '../checkpoints/outside-writes.ts'
+import type { Uploads } from '../checkpoints/uploads.ts'
 import type { Db } from '../db/open-db.ts'
 import type { SecretBox } from '../db/secret-box.ts'
+import type { WarmSpares } from '../sandboxes/warm-spares.ts'
 import type { EventLogs } from './event-log.ts'
 import type { LiveSessions } from './live-sessions.ts'
 import type { WaitingTurns } from './queued-turns.ts'
@@ -36,6 +46,16 @@ export interface SessionDeps {
   install: InstallHost
   /** Undefined under a provider whose sandboxes see the host's paths: what is installed in one works in no other. */
   layers: AgentLayers | undefined
+  checkpoints: CheckpointStore
+  /** Where checkpoints are kept beside this host, if anywhere. */
+  remote: RemoteStore | undefined
+  uploads: Uploads | undefined
+  writes: OutsideWrites
+  spares: WarmSpares
+  /** How many checkpoints, and for how long, a session keeps that says nothing itself. */
+  retention: { checkpoints: number; days?: number }
+  /** A session that does nothing for this long keeps no process. */
+  idleTimeoutMs: number
   /** Default and ceiling of what a sandbox may use. */
   limits: Limits
   log: FastifyBaseLogger

@@ -1,3 +1,4 @@
+import type { SandboxPool } from '@ash-ai/sandbox'
 import { Counter, Gauge, type Registry } from 'prom-client'
 import { Histogram, type HistogramSeries } from '../http/histogram.ts'
 import { TURN_HOPS, type TurnHop } from './turn-timing.ts'
@@ -7,12 +8,17 @@ export interface SessionMetrics {
   turnSeconds: HistogramSeries
   turnHopSeconds: Record<TurnHop, HistogramSeries>
   sandboxStarts: Counter<'outcome'>
+  creates: Counter<'path'>
+  resumes: Counter<'path'>
+  evictions: Counter<'reason'>
+  checkpointSeconds: HistogramSeries
+  checkpointFailures: Counter
   sandboxStartSeconds: HistogramSeries
 }
 
 export function createSessionMetrics(
   registry: Registry,
-  pool: { live: number; max: number },
+  pool: Pick<SandboxPool, 'live' | 'max' | 'counts'>,
 ): SessionMetrics {
   const registers = [registry]
   new Gauge({
@@ -21,6 +27,15 @@ export function createSessionMetrics(
     registers,
     collect() {
       this.set(pool.live)
+    },
+  })
+  new Gauge({
+    name: 'ash_pool_sandboxes',
+    help: 'Sandboxes by state: warming, warm (spare), waiting, running',
+    labelNames: ['state'],
+    registers,
+    collect() {
+      for (const [state, count] of Object.entries(pool.counts())) this.set({ state }, count)
     },
   })
   new Gauge({
@@ -50,6 +65,36 @@ export function createSessionMetrics(
       name: 'ash_sandbox_starts_total',
       help: 'Sandbox starts by how they ended',
       labelNames: ['outcome'],
+      registers,
+    }),
+    creates: new Counter({
+      name: 'ash_session_creates_total',
+      help: 'New sessions, by whether a spare sandbox was ready (warm) or one had to be started (cold)',
+      labelNames: ['path'],
+      registers,
+    }),
+    resumes: new Counter({
+      name: 'ash_resumes_total',
+      help: 'Sessions that became active again, by how: warm, cold_local, cold_remote',
+      labelNames: ['path'],
+      registers,
+    }),
+    evictions: new Counter({
+      name: 'ash_evictions_total',
+      help: 'Sandboxes given up because nothing was done (idle) or room was needed (capacity)',
+      labelNames: ['reason'],
+      registers,
+    }),
+    checkpointSeconds: new Histogram({
+      name: 'ash_checkpoint_seconds',
+      help: 'From the freeze of a sandbox to a checkpoint that is durable',
+      buckets: [0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1, 5, 30],
+      labelNames: [],
+      registry,
+    }).series(),
+    checkpointFailures: new Counter({
+      name: 'ash_checkpoint_failures_total',
+      help: 'Checkpoints that could not be saved',
       registers,
     }),
     sandboxStartSeconds: new Histogram({

@@ -3,9 +3,11 @@ import {
   type AgentConfig,
   AshError,
   type BudgetLimits,
+  type CheckpointSettings,
   isAshError,
   ModelUsage,
   type Network,
+  type SandboxState,
   type Session,
   type SessionStatus,
   statusesBefore,
@@ -102,7 +104,18 @@ function parseCursor(cursor: string): { createdAt: number; id: string } {
   return { createdAt: Number(createdAt), id }
 }
 
-type StatusChange = Partial<Pick<SessionsTable, 'error_code' | 'error_message' | 'sandbox_id' | 'ended_at'>>
+type StatusChange = Partial<
+  Pick<
+    SessionsTable,
+    | 'error_code'
+    | 'error_message'
+    | 'sandbox_id'
+    | 'ended_at'
+    | 'checkpoint_id'
+    | 'files_pending'
+    | 'sdk_session_id'
+  >
+>
 
 /**
  * Moves a session to another status if its present one allows that and this host still owns it: one statement,
@@ -136,7 +149,17 @@ export function ignoreConflict(error: unknown): void {
 
 type Settings = Pick<
   SessionsTable,
-  'sdk_session_id' | 'model_usage' | 'network' | 'budget' | 'last_active_at'
+  | 'sdk_session_id'
+  | 'model_usage'
+  | 'network'
+  | 'budget'
+  | 'credentials'
+  | 'checkpoint_settings'
+  | 'auto_resume'
+  | 'checkpoint_id'
+  | 'files_pending'
+  | 'sandbox_id'
+  | 'last_active_at'
 >
 
 /** Changes what has no rules of its own; nothing where another host has taken the session. */
@@ -171,12 +194,41 @@ export async function deleteSession(db: Db, fence: Fence): Promise<void> {
 
 /** What a host does first: takes back its sessions under a new epoch, so that nothing older can write to them. */
 export async function reclaimSessions(db: Db, ownerId: string): Promise<SessionRow[]> {
+  // Paused ones may have kept a sandbox; it died with the server.
+  await db
+    .updateTable('sessions')
+    .set((row) => ({ sandbox_id: null, epoch: row('epoch', '+', 1) }))
+    .where('owner_id', '=', ownerId)
+    .where('status', '=', 'paused')
+    .where('sandbox_id', 'is not', null)
+    .execute()
   return db
     .updateTable('sessions')
     .set((row) => ({ status: 'paused' as const, sandbox_id: null, epoch: row('epoch', '+', 1) }))
     .where('owner_id', '=', ownerId)
     .where('status', 'in', ['starting', 'active'])
     .returningAll()
+    .execute()
+}
+
+/** Sessions of this host that have ended, and that still have something. */
+export async function listHalfEnded(db: Db, ownerId: string): Promise<SessionRow[]> {
+  return db
+    .selectFrom('sessions')
+    .selectAll()
+    .where('owner_id', '=', ownerId)
+    .where('status', '=', 'ended')
+    .where((where) =>
+      where.or([
+        where('host_uid', 'is not', null),
+        where.exists(
+          where
+            .selectFrom('checkpoints')
+            .select('checkpoints.id')
+            .whereRef('checkpoints.session_id', '=', 'sessions.id'),
+        ),
+      ]),
+    )
     .execute()
 }
 
@@ -206,7 +258,7 @@ function usageOf({ model_usage }: SessionRow): ModelUsage {
 }
 
 /** The row as clients see it. */
-export function toSession(row: SessionRow, env: Record<string, string>): Session {
+export function toSession(row: SessionRow, env: Record<string, string>, sandboxState: SandboxState): Session {
   const config = JSON.parse(row.config) as AgentConfig
   return {
     id: row.id,
@@ -216,12 +268,17 @@ export function toSession(row: SessionRow, env: Record<string, string>): Session
     provider: row.provider,
     isolation: row.isolation as Session['isolation'],
     status: row.status,
+    ...(row.parent_session_id !== null && { parentSessionId: row.parent_session_id }),
+    ...(row.checkpoint_id !== null && { checkpointId: row.checkpoint_id }),
+    sandboxState,
     ...(row.sandbox_id !== null && { sandboxId: row.sandbox_id }),
     ...(config.model !== undefined && { model: config.model }),
     config,
     limits: storedLimits(row.limits),
     network: JSON.parse(row.network) as Network,
     credentials: JSON.parse(row.credentials) as string[],
+    checkpoints: JSON.parse(row.checkpoint_settings) as CheckpointSettings,
+    autoResume: row.auto_resume === 1,
     ...(row.budget !== '{}' && { budget: JSON.parse(row.budget) as BudgetLimits }),
     usage: usageOf(row),
     env: Object.fromEntries(Object.keys(env).map((name) => [name, '***' as const])),

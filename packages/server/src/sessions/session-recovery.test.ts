@@ -4,16 +4,18 @@ import { setImmediate as nextRound } from 'node:timers/promises'
 import { PolledDisk, sessionDirs } from '@ash-ai/sandbox'
 import { pino } from 'pino'
 import { afterEach, beforeEach, expect, test } from 'vitest'
+import { OutsideWrites } from '../checkpoints/outside-writes.ts'
 import { openSqliteTestDb, type TestDb } from '../db/testing/test-databases.ts'
 import { EventLogs } from './event-log.ts'
 import { listEvents } from './event-queries.ts'
-import { type LiveSession, LiveSessions } from './live-sessions.ts'
+import { LiveSessions } from './live-sessions.ts'
 import { PendingPermissions } from './pending-permissions.ts'
 import { WaitingTurns } from './queued-turns.ts'
 import type { SessionDeps } from './session-deps.ts'
 import { fenceOf, getSession, insertSession, type SessionRow } from './session-queries.ts'
 import { recoverSessions, stopSessions } from './session-recovery.ts'
 import { sessionRow } from './testing/session-rows.ts'
+import { emptyPool, wakeWith } from './testing/stand-ins.ts'
 
 let db: TestDb
 let deps: SessionDeps
@@ -31,7 +33,8 @@ function newDeps(): SessionDeps {
     hostId: 'host-a',
     log: pino({ level: 'silent' }),
     disk: new PolledDisk(),
-    pool: { stopAll: async () => {} } as SessionDeps['pool'],
+    pool: emptyPool(),
+    writes: new OutsideWrites(),
     logs: new EventLogs(db.db),
     live: new LiveSessions(),
     waiting: new WaitingTurns(),
@@ -75,7 +78,7 @@ test('an end that could not be stored when the server stopped is stored at the n
     turn: { ended: Promise.resolve() },
     sandbox: { bridge: { isClosed: false, close: () => {} } },
   }
-  await deps.live.wake(row.id, async () => live as unknown as LiveSession)
+  await wakeWith(deps.live, row.id, live)
   await stopSessions(deps, 0)
   deps = newDeps()
   await recoverSessions(deps)
@@ -90,13 +93,14 @@ test('a turn that begins while the server stops has its end before the session i
     permissions: new PendingPermissions(),
     gone: Promise.resolve(),
     turn: undefined as object | undefined,
+    isPaused: true, // Saved already.
     sandbox: { bridge: { isClosed: false, close } },
   }
   /** Its message found the session awake just before, and nobody has heard of the turn yet. */
   function close() {
     live.turn = { ended: storeEnd(row) }
   }
-  await deps.live.wake(row.id, async () => live as unknown as LiveSession)
+  await wakeWith(deps.live, row.id, live)
   await stopSessions(deps, 0)
   expect((await entries(row)).map(({ type }) => type)).toEqual(['turn', 'done', 'status'])
 })

@@ -2,15 +2,18 @@ import { readdir, rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import { sessionDirs } from '@ash-ai/sandbox'
 import { AshError, type ErrorEventData } from '@ash-ai/shared'
+import { noteUnsaved, saveLive } from '../checkpoints/save-checkpoint.ts'
 import { findOpenTurn } from './event-queries.ts'
+import type { LiveSession } from './live-sessions.ts'
 import { endPermissions, expireLostPermissions, SERVER_STOPPED } from './permissions.ts'
 import type { SessionDeps } from './session-deps.ts'
+import { clearSession } from './session-lifecycle.ts'
 import { noteStatus } from './session-notes.ts'
 import {
   type Fence,
   fenceOf,
-  freeUid,
   ignoreConflict,
+  listHalfEnded,
   listOwnedIds,
   moveSession,
   reclaimSessions,
@@ -26,6 +29,7 @@ export async function recoverSessions(deps: SessionDeps): Promise<number> {
     await endOpenTurn(deps, fenceOf(row))
     await noteStatus(deps, fenceOf(row), 'paused')
   }
+  await finishEnding(deps)
   await removeLeftovers(deps)
   return reclaimed.length
 }
@@ -44,26 +48,43 @@ async function endOpenTurn(deps: SessionDeps, fence: Fence): Promise<void> {
   await log.append('error', turnId, JSON.stringify(data))
 }
 
+/** Folders of sessions that are not kept, and sockets of sandboxes that are gone. */
 async function removeLeftovers(deps: SessionDeps): Promise<void> {
   const { db, dataDir, hostId } = deps
   const kept = await listOwnedIds(db, hostId)
-  const root = join(dataDir, 'sandboxes')
-  for (const id of await readdir(root).catch(() => [])) {
-    const { run } = sessionDirs(dataDir, id)
-    await (kept.has(id) ? rm(run, { recursive: true, force: true }) : finishEnding(deps, id))
+  for (const id of await readdir(join(dataDir, 'sandboxes')).catch(() => [])) {
+    const dirs = sessionDirs(dataDir, id)
+    if (kept.has(id)) await rm(dirs.run, { recursive: true, force: true })
+    else await deps.disk.remove(dirs)
   }
 }
 
-/** Folders of a session that is not kept: the server was killed while it ended that one. */
-async function finishEnding(deps: SessionDeps, sessionId: string): Promise<void> {
-  const { db, dataDir, hostId, disk } = deps
-  const owned = db.selectFrom('sessions').selectAll().where('owner_id', '=', hostId)
-  const row = await owned.where('id', '=', sessionId).executeTakeFirst()
-  if (row) await endOpenTurn(deps, fenceOf(row))
-  await disk.remove(sessionDirs(dataDir, sessionId))
-  if (!row) return
-  await freeUid(db, fenceOf(row))
-  await noteStatus(deps, fenceOf(row), 'ended')
+/** The server was killed while it ended these: a host user, or checkpoints, are still theirs. */
+async function finishEnding(deps: SessionDeps): Promise<void> {
+  for (const row of await listHalfEnded(deps.db, deps.hostId)) {
+    await endOpenTurn(deps, fenceOf(row))
+    await clearSession(deps, row)
+  }
+}
+
+/** At the same time: more would only wait for the disk. */
+const MAX_SAVED_AT_ONCE = 4
+
+/** Saves what is not saved yet. What is not done in time is left: the files themselves stay where they are. */
+async function saveAll(deps: SessionDeps, sessions: LiveSession[], deadlineMs: number): Promise<void> {
+  const rest = sessions.filter(({ turn, isPaused }) => !turn && !isPaused).values()
+  let isLate = false
+  const save = async () => {
+    for (const live of rest) {
+      if (isLate) return
+      const about = { reason: 'pause' as const, seq: live.log.lastSeq, staysFrozen: true }
+      await saveLive(deps, live, about).catch((error: unknown) => noteUnsaved(deps, live.fence, error))
+    }
+  }
+  const saved = Promise.all(Array.from({ length: MAX_SAVED_AT_ONCE }, save))
+  const late = new Promise((resolve) => setTimeout(resolve, deadlineMs).unref())
+  await Promise.race([saved, late])
+  isLate = true
 }
 
 /** Gives running turns until the deadline, then stops every sandbox. Sessions are `paused` afterwards. */
@@ -71,6 +92,8 @@ export async function stopSessions(deps: SessionDeps, deadlineMs: number): Promi
   const sessions = await deps.live.close()
   const turns = Promise.allSettled(sessions.map((live) => live.turn?.ended))
   await Promise.race([turns, new Promise((resolve) => setTimeout(resolve, deadlineMs).unref())])
+  await saveAll(deps, sessions, deadlineMs)
+  await deps.writes.flush()
   const mine = sessions.filter((live) => deps.live.release(live))
   for (const live of mine) await endPermissions(deps, live, SERVER_STOPPED)
   // Before the sandboxes go, so that a turn cut off here says why and not that its sandbox died.

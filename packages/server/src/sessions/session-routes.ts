@@ -2,6 +2,9 @@ import {
   AshError,
   ExecReply,
   ExecRequest,
+  ForkRequest,
+  ResumePath,
+  RollbackRequest,
   Session,
   SessionCreate,
   SessionId,
@@ -11,16 +14,15 @@ import {
 import type { FastifyInstance } from 'fastify'
 import type { ZodTypeProvider } from 'fastify-type-provider-zod'
 import { z } from 'zod'
+import { forkSession } from '../checkpoints/fork-session.ts'
+import { rollbackSession } from '../checkpoints/replace-files.ts'
+import { createSession } from './session-create.ts'
 import type { SessionDeps } from './session-deps.ts'
-import {
-  createSession,
-  endSession,
-  envAad,
-  patchSession,
-  pauseSession,
-  wakeSession,
-} from './session-lifecycle.ts'
-import { getSession, listSessions, type SessionRow, toSession } from './session-queries.ts'
+import { endSession, patchSession } from './session-lifecycle.ts'
+import { pauseSession } from './session-pause.ts'
+import { getSession, listSessions, type SessionRow } from './session-queries.ts'
+import { resumeSession, useSession } from './session-wake.ts'
+import { showSession } from './show-session.ts'
 
 const Params = z.object({ id: SessionId })
 const OneSession = z.object({ session: Session })
@@ -28,10 +30,7 @@ const tags = ['sessions']
 
 export function registerSessionRoutes(app: FastifyInstance, deps: SessionDeps): void {
   const routes = app.withTypeProvider<ZodTypeProvider>()
-  const show = (row: SessionRow): Session => {
-    const env = deps.secrets.open(row.env_sealed, envAad(row.tenant_id, row.id)) as Record<string, string>
-    return toSession(row, env)
-  }
+  const show = (row: SessionRow) => showSession(deps, row)
 
   routes.post(
     '/api/sessions',
@@ -100,38 +99,68 @@ export function registerSessionRoutes(app: FastifyInstance, deps: SessionDeps): 
     async (request) => ({ session: show(await endSession(deps, request.tenantId, request.params.id)) }),
   )
 
-  routes.post(
-    '/api/sessions/:id/pause',
-    {
-      schema: {
-        tags,
-        summary: 'Stop the sandbox; files and conversation stay',
-        params: Params,
-        response: { 200: OneSession },
-      },
-    },
-    async (request) => ({ session: show(await pauseSession(deps, request.tenantId, request.params.id)) }),
-  )
+  const pauses = {
+    pause: 'Save the files and freeze the sandbox; a turn under way has 30 s to end',
+    stop: 'Pause, and end the sandbox; files and conversation stay',
+  }
+  for (const [name, summary] of Object.entries(pauses))
+    routes.post(
+      `/api/sessions/:id/${name}`,
+      { schema: { tags, summary, params: Params, response: { 200: OneSession } } },
+      async ({ tenantId, params }) => ({
+        session: show(await pauseSession(deps, tenantId, params.id, { stops: name === 'stop' })),
+      }),
+    )
 
   routes.post(
     '/api/sessions/:id/resume',
     {
       schema: {
         tags,
-        summary: 'Start the sandbox of a paused session',
+        summary: 'Make a session active; says what that took',
         params: Params,
+        response: { 200: OneSession.extend({ resumed: ResumePath }) },
+      },
+    },
+    async ({ tenantId, params: { id } }) => {
+      const wasAwake = deps.live.awake(id) !== undefined
+      const cameBy = await resumeSession(deps, tenantId, id)
+      const session = show(await getSession(deps.db, tenantId, id))
+      return { session, resumed: wasAwake ? ('none' as const) : cameBy }
+    },
+  )
+
+  routes.post(
+    '/api/sessions/:id/fork',
+    {
+      schema: {
+        tags,
+        summary: 'A new session, paused, that begins as this one was at a checkpoint',
+        params: Params,
+        body: ForkRequest.optional(),
+        response: { 201: OneSession },
+      },
+    },
+    async ({ tenantId, params, body }, reply) => {
+      const fork = await forkSession(deps, tenantId, params.id, body?.checkpointId)
+      return reply.code(201).send({ session: show(fork) })
+    },
+  )
+
+  routes.post(
+    '/api/sessions/:id/rollback',
+    {
+      schema: {
+        tags,
+        summary: 'Go back to an earlier checkpoint; the log keeps everything',
+        params: Params,
+        body: RollbackRequest,
         response: { 200: OneSession },
       },
     },
-    async (request) => {
-      const { tenantId, params } = request
-      const { status } = await getSession(deps.db, tenantId, params.id)
-      if (status === 'ended')
-        throw new AshError('session_gone', `Session ${params.id} has ended and cannot be resumed`)
-      const live = await wakeSession(deps, tenantId, params.id)
-      if (!live.turn) await live.sandbox.bridge.call({ cmd: 'resume', options: live.options })
-      return { session: show(await getSession(deps.db, tenantId, params.id)) }
-    },
+    async ({ tenantId, params, body }) => ({
+      session: show(await rollbackSession(deps, tenantId, params.id, body.checkpointId)),
+    }),
   )
 
   routes.post(
@@ -146,9 +175,10 @@ export function registerSessionRoutes(app: FastifyInstance, deps: SessionDeps): 
       },
     },
     async (request): Promise<ExecReply> => {
-      const live = await wakeSession(deps, request.tenantId, request.params.id)
-      const { command, timeout } = request.body
-      const result = await live.sandbox.bridge.call({ cmd: 'exec', command, timeoutMs: timeout })
+      const { command, timeout: timeoutMs } = request.body
+      const result = await useSession(deps, request.tenantId, request.params.id, (live) =>
+        live.sandbox.bridge.call({ cmd: 'exec', command, timeoutMs }),
+      )
       const reply = ExecReply.safeParse(result)
       if (!reply.success)
         throw new AshError('bridge_protocol_error', 'The sandbox answered with something else than a result')

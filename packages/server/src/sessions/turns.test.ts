@@ -9,10 +9,12 @@ import { EventLogs } from './event-log.ts'
 import { listEvents } from './event-queries.ts'
 import type { LiveSession } from './live-sessions.ts'
 import { PendingPermissions } from './pending-permissions.ts'
+import { WaitingTurns } from './queued-turns.ts'
 import type { SessionDeps } from './session-deps.ts'
 import { createSessionMetrics } from './session-metrics.ts'
 import { type Fence, fenceOf, getSession, insertSession } from './session-queries.ts'
 import { sessionRow } from './testing/session-rows.ts'
+import { emptyPool } from './testing/stand-ins.ts'
 import { TurnTiming } from './turn-timing.ts'
 import { interruptTurn, startTurn } from './turns.ts'
 
@@ -31,7 +33,9 @@ beforeEach(async () => {
   const parts: Partial<SessionDeps> = {
     db: db.db,
     log: pino({ level: 'silent' }),
-    metrics: createSessionMetrics(new Registry(), { live: 0, max: 0 }),
+    metrics: createSessionMetrics(new Registry(), emptyPool()),
+    pool: emptyPool(),
+    waiting: new WaitingTurns(),
     logs: new EventLogs(db.db),
     turnTimeoutMs: 60_000,
     maxLogChars: 1e9,

@@ -10,8 +10,9 @@ import {
   type MessageSend,
   ModelUsage,
 } from '@ash-ai/shared'
+import { saveTurn } from '../checkpoints/save-checkpoint.ts'
 import { findOpenTurn } from './event-queries.ts'
-import type { LiveSession, Turn } from './live-sessions.ts'
+import { type LiveSession, noteUse, type Turn } from './live-sessions.ts'
 import { askPermission, endPermissions, withdrawPermission } from './permissions.ts'
 import type { SessionDeps } from './session-deps.ts'
 import { type Fence, updateSession } from './session-queries.ts'
@@ -56,15 +57,20 @@ export async function startTurn(
   const { promise: ended, resolve: end } = Promise.withResolvers<void>()
   const turn: Turn = { id: turnId, ended, timing, isSent: false, isInterrupted: false }
   live.turn = turn
+  noteUse(deps, live)
   const finish = () => {
     live.turn = undefined
     end()
+    noteUse(deps, live)
   }
   try {
     await prepare?.()
     const seq = await live.log.append('turn', turnId, JSON.stringify({ turnId, content }))
     timing.reach('accepted')
-    void runTurn(deps, live, turn, content, { ...live.options, ...options }).finally(finish)
+    void runTurn(deps, live, turn, content, { ...live.options, ...options }).finally(() => {
+      finish()
+      saveTurn(deps, live, turnId)
+    })
     return { turnId, seq }
   } catch (error) {
     // The next message gets a log that can be written again, with another sandbox.
@@ -104,6 +110,8 @@ async function runTurn(
   let outcome = 'done'
   try {
     live.budget.beginTurn(turnId)
+    // The sandbox stands still while the files of the turn before are saved.
+    if (live.saving !== undefined) await live.saving
     const done = turn.isInterrupted ? INTERRUPTED : await relayEvents(deps, live, turn, { content, options })
     if (deadline.hasPassed()) throw turnTimeout(deps)
     await live.log.append(

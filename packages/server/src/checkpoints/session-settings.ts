@@ -1,0 +1,19 @@
+import type { SessionRow } from '../sessions/session-queries.ts'
+
+const KEPT = [
+  'agent_name',
+  'agent_version',
+  'config',
+  'limits',
+  'network',
+  'budget',
+  'credentials',
+  'checkpoint_settings',
+  'auto_resume',
+] as const
+
+/** What a session is beside its files and its conversation. Its environment is not among it: that stays sealed. */
+export type SessionSettings = Pick<SessionRow, (typeof KEPT)[number]>
+
+export const settingsOf = (row: SessionRow): SessionSettings =>
+  Object.fromEntries(KEPT.map((name) => [name, row[name]])) as SessionSettings

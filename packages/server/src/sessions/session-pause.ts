@@ -1,0 +1,163 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import { faultPoint } from '@ash-ai/sandbox'
+import { AshError } from '@ash-ai/shared'
+import { noteUnsaved, saveLive } from '../checkpoints/save-checkpoint.ts'
+import { isBusy, type LiveSession, noteUse } from './live-sessions.ts'
+import { getOpenSession } from './open-session.ts'
+import type { SessionDeps } from './session-deps.ts'
+import { noteStatus } from './session-notes.ts'
+import { fenceOf, ignoreConflict, moveSession, type SessionRow, updateSession } from './session-queries.ts'
+import { interruptTurn } from './turns.ts'
+
+const TURN_WAIT_MS = 30_000
+const WORK_POLL_MS = 10
+
+/**
+ * Saves the files of a session and freezes its sandbox, or, with `stops` and where nothing can be frozen, ends it. A
+ * turn under way has 30 seconds; then it is interrupted.
+ */
+export function pauseSession(
+  deps: SessionDeps,
+  tenantId: string,
+  sessionId: string,
+  { stops = false } = {},
+): Promise<SessionRow> {
+  return deps.live.exclusive(sessionId, async () => {
+    const row = await getOpenSession(deps.db, tenantId, sessionId)
+    if (deps.waiting.has(sessionId))
+      throw new AshError('turn_in_progress', 'Messages are waiting in the session. Interrupt it first.')
+    const live = deps.live.get(sessionId)
+    if (!live) return row.status === 'paused' ? row : notePaused(deps, row)
+    if (live.isPaused) return stops ? dropFrozen(deps, live, row) : row
+    live.isLeaving = true
+    try {
+      await settleWork(live)
+      await saveForPause(deps, live)
+      faultPoint('pause-saved')
+      return await leave(deps, live, { stops })
+    } finally {
+      // Where it did not come to that: as if nothing had been asked.
+      if (live.isLeaving && deps.live.get(sessionId) === live) goOn(live)
+    }
+  })
+}
+
+function goOn(live: LiveSession): void {
+  if (!live.isPaused) live.sandbox.thaw()
+  live.isLeaving = false
+}
+
+/** Waits for what is under way, and stops the turn that takes longer. */
+async function settleWork(live: LiveSession): Promise<void> {
+  const signal = AbortSignal.any([AbortSignal.timeout(TURN_WAIT_MS), live.hurry.signal])
+  while ((live.turn || live.uses > 0) && !signal.aborted)
+    await Promise.race([live.turn?.ended ?? sleep(WORK_POLL_MS), aborted(signal)])
+  const { turn } = live
+  if (!turn) return
+  await interruptTurn(live).catch(() => {}) // A bridge that is gone has ended the turn, too.
+  await turn.ended
+}
+
+const aborted = (signal: AbortSignal) =>
+  new Promise<void>((resolve) => signal.addEventListener('abort', () => resolve(), { once: true }))
+
+/** A checkpoint that fails is told of; the files themselves stay where they are. */
+async function saveForPause(deps: SessionDeps, live: LiveSession): Promise<void> {
+  await saveLive(deps, live, { reason: 'pause', seq: live.log.lastSeq, staysFrozen: true }).catch(
+    (error: unknown) => noteUnsaved(deps, live.fence, error),
+  )
+}
+
+/** Paused in the database first: whatever fails or dies after that, the session is what its row says. */
+async function leave(
+  deps: SessionDeps,
+  live: LiveSession,
+  { stops }: { stops: boolean },
+): Promise<SessionRow> {
+  // Calls that did not end in time would hang until somebody resumes the session.
+  const keeps = !stops && live.sandbox.isFrozen && live.uses === 0
+  const row = await moveSession(deps.db, live.fence, 'paused', keeps ? {} : { sandbox_id: null })
+  faultPoint('pause-stored')
+  if (keeps) {
+    live.isPaused = true
+    live.isLeaving = false
+    noteUse(deps, live)
+  } else if (deps.live.release(live)) {
+    await live.sandbox.stop()
+  }
+  faultPoint('pause-stopped')
+  await noteStatus(deps, live.fence, 'paused')
+  return row
+}
+
+/** A paused session gives up its sandbox: nothing has changed since its checkpoint. */
+async function dropFrozen(deps: SessionDeps, live: LiveSession, row: SessionRow): Promise<SessionRow> {
+  if (deps.live.release(live)) await live.sandbox.stop()
+  await updateSession(deps.db, live.fence, { sandbox_id: null })
+  return { ...row, sandbox_id: null }
+}
+
+async function notePaused(deps: SessionDeps, row: SessionRow): Promise<SessionRow> {
+  const paused = await moveSession(deps.db, fenceOf(row), 'paused', { sandbox_id: null })
+  await noteStatus(deps, fenceOf(row), 'paused')
+  return paused
+}
+
+/**
+ * Saves a session that has nothing to do and ends its sandbox. False where it has work, or got some before this
+ * could begin; then it goes on.
+ */
+export async function evictSession(
+  deps: SessionDeps,
+  live: LiveSession,
+  reason: 'idle' | 'capacity',
+): Promise<boolean> {
+  if (isBusy(deps, live) || live.isLeaving) return false
+  // From here on whoever wants it waits, and then finds it paused.
+  live.isLeaving = true
+  const { sessionId, tenantId } = live.fence
+  const evicting = deps.live.exclusive(sessionId, async () => {
+    if (deps.live.get(sessionId) !== live) return true
+    // Somebody woke it before this could begin.
+    if (!live.isLeaving) return false
+    deps.log.info({ sessionId, sandboxId: live.sandbox.id, reason }, 'session gives up its sandbox')
+    deps.metrics.evictions.inc({ reason })
+    if (live.isPaused) {
+      await dropFrozen(deps, live, await getOpenSession(deps.db, tenantId, sessionId))
+      return true
+    }
+    await saveForPause(deps, live)
+    await leave(deps, live, { stops: true }).catch(ignoreConflict)
+    return true
+  })
+  return evicting.finally(() => {
+    if (live.isLeaving && deps.live.get(sessionId) === live) goOn(live)
+  })
+}
+
+const SWEEP_MAX_MS = 10_000
+
+/** Sessions that have done nothing for their idle time keep no process. Returns what ends the sweep. */
+export function startIdleSweep(deps: SessionDeps): () => void {
+  const sweep = async () => {
+    const latest = performance.now() - deps.idleTimeoutMs
+    for (const live of deps.live.all()) {
+      if (live.lastUsedMs > latest) continue
+      await evictSession(deps, live, 'idle').catch((error: unknown) =>
+        deps.log.error({ err: error, sessionId: live.fence.sessionId }, 'an idle session was not paused'),
+      )
+    }
+  }
+  let isSweeping = false
+  const timer = setInterval(
+    () => {
+      if (isSweeping) return
+      isSweeping = true
+      void sweep().finally(() => {
+        isSweeping = false
+      })
+    },
+    Math.min(SWEEP_MAX_MS, deps.idleTimeoutMs / 4),
+  ).unref()
+  return () => clearInterval(timer)
+}

@@ -1,0 +1,296 @@
+import { randomUUID } from 'node:crypto'
+import { Budget, type BudgetState, parsePolicy, type Sandbox, sessionDirs } from '@ash-ai/sandbox'
+import {
+  type AgentConfig,
+  AshError,
+  type BudgetLimits,
+  isAshError,
+  type Network,
+  type ResumePath,
+  sdkOptions,
+} from '@ash-ai/shared'
+import { installedEnv } from '../agents/agent-install.ts'
+import type { UsedLayer } from '../agents/agent-layers.ts'
+import { type AgentForSession, getAgentForSession } from '../agents/agent-queries.ts'
+import { prepareFiles } from '../checkpoints/session-files.ts'
+import { acquireLayer, setUpAgent } from './agent-setup.ts'
+import { storedLimits } from './effective-limits.ts'
+import type { EventLog } from './event-log.ts'
+import { type LiveSession, noteUse } from './live-sessions.ts'
+import { envAad, getOpenSession, ownerOf } from './open-session.ts'
+import { PendingPermissions } from './pending-permissions.ts'
+import { findSessionCredential } from './session-credentials.ts'
+import type { SessionDeps } from './session-deps.ts'
+import { noteEvent, noteStatus } from './session-notes.ts'
+import { evictSession } from './session-pause.ts'
+import {
+  fenceOf,
+  getSession,
+  ignoreConflict,
+  moveSession,
+  type SessionRow,
+  sessionNotFound,
+  updateSession,
+} from './session-queries.ts'
+import { storeEventually } from './store-eventually.ts'
+import { relayUnsolicited } from './turns.ts'
+
+interface WakeOptions {
+  /** Somebody asked for it to be awake: also a session that does not wake by itself does. */
+  isResume?: boolean
+}
+
+/** Uses the sandbox of a session, which is woken if need be. Meanwhile it is neither paused nor evicted. */
+export async function useSession<Result>(
+  deps: SessionDeps,
+  tenantId: string,
+  sessionId: string,
+  work: (live: LiveSession) => Promise<Result>,
+  options: WakeOptions = {},
+): Promise<Result> {
+  for (;;) {
+    const live = deps.live.awake(sessionId) ?? (await wakeSession(deps, tenantId, sessionId, options))
+    // Paused or ended in that moment: there is another sandbox, or a reason why there is none.
+    if (deps.live.awake(sessionId) !== live) continue
+    // One that is awake is found by its id alone.
+    if (live.fence.tenantId !== tenantId) throw sessionNotFound(sessionId)
+    live.uses++
+    noteUse(deps, live)
+    try {
+      return await work(live)
+    } finally {
+      live.uses--
+      noteUse(deps, live)
+    }
+  }
+}
+
+/** Wakes a session because somebody asks for that; says how. */
+export async function resumeSession(
+  deps: SessionDeps,
+  tenantId: string,
+  sessionId: string,
+): Promise<ResumePath> {
+  const hasEnded = async () => (await getSession(deps.db, tenantId, sessionId)).status === 'ended'
+  try {
+    return await useSession(deps, tenantId, sessionId, async (live) => live.cameBy, { isResume: true })
+  } catch (error) {
+    if (!isAshError(error, 'session_ended') || !(await hasEnded())) throw error
+    throw new AshError('session_gone', `Session ${sessionId} has ended and cannot be resumed`)
+  }
+}
+
+async function wakeSession(
+  deps: SessionDeps,
+  tenantId: string,
+  sessionId: string,
+  { isResume = false }: WakeOptions,
+): Promise<LiveSession> {
+  // Before the start is shared: another tenant's attempt must not become the owner's.
+  const { status, auto_resume } = await getSession(deps.db, tenantId, sessionId)
+  if (auto_resume === 0 && !isResume && (status === 'paused' || status === 'error'))
+    throw new AshError('session_paused', `Session ${sessionId} is ${status}. Resume it first.`)
+  const start = async () => {
+    const row = await getOpenSession(deps.db, tenantId, sessionId)
+    try {
+      return await startLiveSession(deps, row)
+    } catch (error) {
+      await noteFailedStart(deps, row, error)
+      throw error
+    }
+  }
+  return deps.live.wake(sessionId, start, (live) => thawSession(deps, live))
+}
+
+/** A session that was paused and kept its sandbox goes on where it was. */
+export async function thawSession(deps: SessionDeps, live: LiveSession): Promise<void> {
+  // Together: what a host may not change, it may not note either.
+  await Promise.all([moveSession(deps.db, live.fence, 'active'), noteStatus(deps, live.fence, 'active')])
+  live.sandbox.thaw()
+  live.isPaused = false
+  live.isLeaving = false
+  live.cameBy = 'warm'
+  deps.metrics.resumes.inc({ path: 'warm' })
+}
+
+async function startLiveSession(deps: SessionDeps, row: SessionRow): Promise<LiveSession> {
+  await deps.assertSandboxing()
+  const fence = fenceOf(row)
+  const agent = await getAgentForSession(deps, row.tenant_id, row.agent_name, row.agent_version)
+  const isNew = row.status === 'starting'
+  if (!isNew) await moveSession(deps.db, fence, 'starting')
+  const cameBy = await prepareFiles(deps, row)
+  const budget = openBudget(deps, row)
+  const log = await deps.logs.get(fence)
+  const layer = await acquireLayer(deps, row, { agent, owner: ownerOf(row) }, log)
+  const sandbox = await startSandbox(deps, row, agent, budget, layer).finally(() => layer?.release())
+  if (!isNew) deps.metrics.resumes.inc({ path: cameBy })
+  return becomeLive(deps, row, { agent, sandbox, budget, log, cameBy })
+}
+
+export interface Started {
+  agent: AgentForSession
+  sandbox: Sandbox
+  budget: Budget
+  log: EventLog
+  cameBy: ResumePath
+}
+
+/** What remains to be done when a session has its sandbox. */
+export async function becomeLive(
+  deps: SessionDeps,
+  row: SessionRow,
+  { agent, sandbox, budget, log, cameBy }: Started,
+): Promise<LiveSession> {
+  const fence = fenceOf(row)
+  try {
+    const dirs = sessionDirs(deps.dataDir, row.id)
+    const policy = parsePolicy(JSON.parse(row.network) as Network)
+    await setUpAgent(deps.install, { sandbox, agent, log, dirs, policy })
+    await moveSession(deps.db, fence, 'active', { sandbox_id: sandbox.id })
+    await noteStatus(deps, fence, 'active')
+    const live: LiveSession = {
+      fence,
+      sandbox,
+      budget,
+      log,
+      options: sdkOptions({ ...agent.config, ...(JSON.parse(row.config) as AgentConfig) }),
+      sdkSessionId: row.sdk_session_id,
+      lastNotedMs: Date.now(),
+      keysForgottenMs: 0,
+      turn: undefined,
+      permissions: new PendingPermissions(),
+      cameBy,
+      uses: 0,
+      lastUsedMs: performance.now(),
+      isPaused: false,
+      isLeaving: false,
+      hurry: new AbortController(),
+      savesTurns: savesTurns(row),
+      saving: undefined,
+      gone: Promise.resolve(),
+    }
+    live.gone = watchSandbox(deps, live)
+    void relayUnsolicited(deps, live)
+    return live
+  } catch (error) {
+    await sandbox.stop()
+    throw error
+  }
+}
+
+export const savesTurns = ({ checkpoint_settings }: Pick<SessionRow, 'checkpoint_settings'>) =>
+  (JSON.parse(checkpoint_settings) as { every?: string }).every !== 'pause'
+
+async function startSandbox(
+  deps: SessionDeps,
+  row: SessionRow,
+  agent: AgentForSession,
+  budget: Budget,
+  used: UsedLayer | undefined,
+): Promise<Sandbox> {
+  const startedMs = performance.now()
+  const sandbox = await deps.pool.acquire(
+    {
+      sandboxId: randomUUID(),
+      dirs: sessionDirs(deps.dataDir, row.id),
+      agentDir: agent.dir,
+      layer: used?.layer,
+      owner: ownerOf(row),
+      limits: storedLimits(row.limits),
+      network: parsePolicy(JSON.parse(row.network) as Network),
+      budget,
+      ...identityOf(deps, row),
+      setup: setupOf(deps, row, agent),
+    },
+    poolUse(deps, row),
+  )
+  deps.metrics.sandboxStartSeconds.observe((performance.now() - startedMs) / 1000)
+  deps.metrics.sandboxStarts.inc({ outcome: 'ok' })
+  return sandbox
+}
+
+/** What the boundary of a sandbox asks and tells on behalf of its session. */
+export const identityOf = (deps: SessionDeps, row: SessionRow) => ({
+  findCredential: (name: string) => findSessionCredential(deps, row, name),
+  onDenied: (denied: Parameters<typeof noteEvent>[3]) =>
+    void noteEvent(deps, fenceOf(row), 'egress_denied', denied),
+  onLimit: (hit: Parameters<typeof noteEvent>[3]) => void noteEvent(deps, fenceOf(row), 'limit', hit),
+})
+
+/** What makes a sandbox this session's. */
+export function setupOf(deps: SessionDeps, row: SessionRow, agent: AgentForSession) {
+  const env = deps.secrets.open(row.env_sealed, envAad(row.tenant_id, row.id)) as Record<string, string>
+  const dirs = sessionDirs(deps.dataDir, row.id)
+  return {
+    sessionId: row.id,
+    ...(row.sdk_session_id !== null && { sdkSessionId: row.sdk_session_id }),
+    env: { ...thriftyEnv(row), ...installedEnv(deps.install, agent, dirs), ...agent.env, ...env },
+  }
+}
+
+/** Whom a slot of the pool is for, and how it is given up when another session needs it. */
+export const poolUse = (deps: SessionDeps, row: SessionRow) => ({
+  tenantId: row.tenant_id,
+  sessionId: row.id,
+  agentName: row.agent_name,
+  agentVersion: row.agent_version,
+  evict: async () => {
+    const live = deps.live.get(row.id)
+    return live !== undefined && evictSession(deps, live, 'capacity')
+  },
+})
+
+async function noteFailedStart(deps: SessionDeps, row: SessionRow, error: unknown): Promise<void> {
+  deps.metrics.sandboxStarts.inc({ outcome: 'failed' })
+  const { code, message } = describe(error)
+  deps.log.error({ sessionId: row.id, code, err: error }, 'sandbox did not start')
+  const wasPaused = isAshError(error, 'pool_full') && row.status === 'paused'
+  // Not stored where the session was ended or taken over meanwhile.
+  await (wasPaused
+    ? moveSession(deps.db, fenceOf(row), 'paused')
+    : moveSession(deps.db, fenceOf(row), 'error', { error_code: code, error_message: message })
+  ).catch(ignoreConflict)
+}
+
+function openBudget({ prices }: SessionDeps, row: SessionRow): Budget {
+  const state = row.model_usage === null ? undefined : (JSON.parse(row.model_usage) as BudgetState)
+  return new Budget(prices, JSON.parse(row.budget) as BudgetLimits, state)
+}
+
+/** By default `claude` asks for room for 128,000 tokens with each request, more than a small budget holds. */
+function thriftyEnv(row: SessionRow): Record<string, string> {
+  const { maxUsd, maxTokens } = JSON.parse(row.budget) as BudgetLimits
+  return maxUsd === undefined && maxTokens === undefined ? {} : { CLAUDE_CODE_MAX_OUTPUT_TOKENS: '8000' }
+}
+
+/** A sandbox that ends by itself leaves the session in `error`; the next call that needs one starts another. */
+async function watchSandbox(deps: SessionDeps, live: LiveSession): Promise<void> {
+  const { code, message } = await live.sandbox.bridge.closed
+  const wasPaused = live.isPaused
+  await live.sandbox
+    .stop()
+    .catch((error: unknown) =>
+      deps.log.error({ err: error, sessionId: live.fence.sessionId }, 'a sandbox did not stop cleanly'),
+    )
+  await live.turn?.ended
+  if (!deps.live.release(live)) return
+  deps.log.warn({ sessionId: live.fence.sessionId, sandboxId: live.sandbox.id, code }, 'sandbox ended')
+  if (wasPaused) {
+    // It had nothing to do: the session only becomes colder.
+    await storeEventually(deps, () => updateSession(deps.db, live.fence, { sandbox_id: null }))
+    return
+  }
+  const change = { sandbox_id: null, error_code: code, error_message: message }
+  // The session cannot wake before this is stored: it would still be `active`.
+  if (await storeEventually(deps, () => moveSession(deps.db, live.fence, 'error', change)))
+    await storeEventually(deps, () => noteStatus(deps, live.fence, 'error'))
+}
+
+function describe(error: unknown): { code: string; message: string } {
+  if (isAshError(error)) return { code: error.code, message: error.message }
+  return {
+    code: 'sandbox_start_failed',
+    message: 'The sandbox did not start; the log of the server has the reason',
+  }
+}
