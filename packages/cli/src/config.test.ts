@@ -48,4 +48,6 @@ test('a server gets only the variables it is configured by', () => {
     LD_PRELOAD: 'l',
   }
   expect(readConfig(undefined, env).serverEnv).toEqual({ ...wanted, ASH_DATA_DIR: dir })
+  const store = { ASH_DATA_DIR: dir, ASH_SNAPSHOT_URL: 's3://bucket', AWS_SECRET_ACCESS_KEY: 's' }
+  expect(readConfig(undefined, { ...store, LD_PRELOAD: 'l' }).serverEnv).toEqual(store)
 })

@@ -87,7 +87,11 @@ const PROXY_VARIABLE = /^(https?|all|no)_proxy$/i
 
 function toServerEnv(env: NodeJS.ProcessEnv): Record<string, string> {
   const isWanted = (name: string) =>
-    SERVER_VARIABLES.has(name) || /^(ASH|ANTHROPIC)_/.test(name) || PROXY_VARIABLE.test(name)
+    SERVER_VARIABLES.has(name) ||
+    /^(ASH|ANTHROPIC)_/.test(name) ||
+    PROXY_VARIABLE.test(name) ||
+    // Where the remote store of checkpoints takes its credentials from.
+    (Boolean(env.ASH_SNAPSHOT_URL) && name.startsWith('AWS_'))
   return Object.fromEntries(
     Object.entries(env).flatMap(([name, value]) => (isWanted(name) && value ? [[name, value]] : [])),
   )

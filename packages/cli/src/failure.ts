@@ -16,7 +16,7 @@ export const EXIT_HELP = `Exit codes:
   2    wrong usage
   3    the server cannot be reached
   4    not authorised
-  5    no such agent, session or file
+  5    no such agent, session, checkpoint or file
   130  interrupted`
 
 /** A failure with what happened and what to do next, a line each. */
@@ -46,10 +46,21 @@ const NEXT: Partial<Record<ErrorCode, string>> = {
   credential_not_found: 'See which credentials there are: ash credential list',
   permission_not_found: 'See what the agent waits for: ash session permissions <id>',
   permission_settled: 'See what the agent waits for: ash session permissions <id>',
+  checkpoint_not_found: 'See which checkpoints there are: ash session checkpoints <id>',
   file_not_found: 'See which files there are: ash session files <id>',
   agent_in_use: 'End its sessions first: ash session list, then ash session end <id>',
   session_ended: 'Create a new session: ash session create <agent>',
   session_gone: 'Create a new session: ash session create <agent>',
+  session_conflict: 'See how the session is now: ash session show <id>. Then try again',
+  session_paused: 'Resume it first: ash session resume <id>',
+  no_checkpoint: 'Make one: ash session checkpoint <id>',
+  checkpoint_damaged:
+    'Go back to another: ash session checkpoints <id>, then ash session rollback <id> <checkpoint>',
+  files_lost:
+    'Start the server with the data directory or the ASH_SNAPSHOT_URL that has them, or restore its backup',
+  store_unavailable:
+    'Check ASH_SNAPSHOT_URL, the credentials and the log of the server (ash logs), then try again',
+  archive_invalid: 'Make the archive anew, for instance with: tar -czf archive.tar.gz -C <folder> .',
   turn_in_progress: 'Wait for it, or stop it: ash session interrupt <id>',
   pool_full: 'End a session (ash session list), or start the server with a larger ASH_MAX_SANDBOXES',
   provider_unavailable: 'On the machine of the server run: ash doctor',

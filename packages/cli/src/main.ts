@@ -5,6 +5,7 @@ import { addChat } from './commands/chat.ts'
 import { addCredential } from './commands/credential.ts'
 import { addDeploy } from './commands/deploy.ts'
 import { addDoctor } from './commands/doctor.ts'
+import { addGarbage } from './commands/garbage.ts'
 import { addHealth } from './commands/health.ts'
 import { addLogs } from './commands/logs.ts'
 import { addSession } from './commands/session.ts'
@@ -28,6 +29,7 @@ const COMMANDS = [
   addChat,
   addHealth,
   addLogs,
+  addGarbage,
   addDoctor,
 ]
 

@@ -1,3 +1,5 @@
+import { Readable } from 'node:stream'
+import { pipeline } from 'node:stream/promises'
 import pc from 'picocolors'
 import { toSafeJson, toSafeLine, toSafeText } from './terminal-text.ts'
 
@@ -59,16 +61,26 @@ export class Output {
     this.#write(process.stderr, process.stderr.isTTY ? toSafeText(data) : data)
   }
 
+  /** Bytes for another program or file, as fast as it takes them. */
+  async stream(parts: AsyncIterable<Uint8Array>): Promise<void> {
+    await pipeline(Readable.from(parts), process.stdout, { end: false })
+    this.#clearProgress()
+  }
+
   note(...parts: Part[]): void {
     this.#write(process.stderr, `${this.#format(process.stderr, parts)}\n`)
   }
 
+  /** Somebody looks on, so that lines may change as work goes on. */
+  get isWatched(): boolean {
+    return process.stderr.isTTY === true
+  }
+
   /** One line that the next output replaces; without a terminal a plain line. */
   progress(text: string): void {
-    const isTTY = process.stderr.isTTY === true
     const line = this.#format(process.stderr, [dim(toSafeLine(text))])
-    this.#write(process.stderr, isTTY ? line : `${line}\n`)
-    this.#hasProgress = isTTY
+    this.#write(process.stderr, this.isWatched ? line : `${line}\n`)
+    this.#hasProgress = this.isWatched
   }
 
   failure(what: string, next: string): void {
@@ -87,9 +99,13 @@ export class Output {
   }
 
   #write(stream: NodeJS.WriteStream, data: Uint8Array | string): void {
+    this.#clearProgress()
+    stream.write(data)
+  }
+
+  #clearProgress(): void {
     if (this.#hasProgress) process.stderr.write('\r\x1b[2K')
     this.#hasProgress = false
-    stream.write(data)
   }
 
   #format(stream: NodeJS.WriteStream, parts: Part[]): string {

@@ -1,19 +1,25 @@
 import { type Deadline, orConnectionError } from './deadline.ts'
 import { AshReplyError } from './errors.ts'
 
-/** The bytes of an event stream's reply as they arrive. Leaving the iteration closes the connection. */
+/** The bytes of a reply as they arrive. Leaving the iteration closes the connection. */
 export class ByteStream implements AsyncIterable<Uint8Array> {
   readonly #reader: ReadableStreamDefaultReader<Uint8Array> | undefined
   readonly #deadline: Deadline
   readonly #idleTimeoutMs: number
   readonly #baseUrl: string
 
-  constructor(response: Response, deadline: Deadline, idleTimeoutMs: number, baseUrl: string) {
+  constructor(
+    response: Response,
+    mediaType: string,
+    deadline: Deadline,
+    idleTimeoutMs: number,
+    baseUrl: string,
+  ) {
     const type = response.headers.get('content-type') ?? ''
-    if (!type.startsWith('text/event-stream')) {
+    if (!type.startsWith(mediaType)) {
       // The error below is the news; that the unwanted body could not be dropped is not.
       response.body?.cancel().catch(() => {})
-      throw new AshReplyError(`Expected an event stream, got "${type}"`, { status: response.status })
+      throw new AshReplyError(`Expected ${mediaType}, got "${type}"`, { status: response.status })
     }
     this.#reader = response.body?.getReader()
     this.#deadline = deadline

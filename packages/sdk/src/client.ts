@@ -1,15 +1,25 @@
-import { DEFAULT_HOST, DEFAULT_PORT, type Health, type Ready } from '@ash-ai/shared'
+import {
+  DEFAULT_HOST,
+  DEFAULT_PORT,
+  type GarbageReport,
+  type GarbageRequest,
+  type Health,
+  type Ready,
+} from '@ash-ai/shared'
 import { AgentClient } from './agent-client.ts'
+import { CheckpointClient } from './checkpoint-client.ts'
 import { CredentialClient } from './credential-client.ts'
 import { FileClient } from './file-client.ts'
 import { Http, type RequestOptions } from './http.ts'
+import { LONG_TIMEOUT_MS } from './long-timeout.ts'
 import { SessionClient } from './session-client.ts'
+import { WorkspaceClient } from './workspace-client.ts'
 
 export interface AshClientOptions {
   /** Default `http://127.0.0.1:4100`. */
   baseUrl?: string | undefined
   apiKey?: string | undefined
-  /** For each attempt of a request, default 60 s; what starts a session or runs a command has its own. */
+  /** For each attempt of a request, default 60 s; what starts or saves a session or runs a command has its own. */
   timeoutMs?: number | undefined
   /** How long an open stream may be silent; the server sends heartbeats. Default 60 s. */
   idleTimeoutMs?: number | undefined
@@ -25,7 +35,9 @@ const DEFAULT_RETRIES = 3
 export class AshClient {
   readonly agents: AgentClient
   readonly sessions: SessionClient
+  readonly checkpoints: CheckpointClient
   readonly files: FileClient
+  readonly workspace: WorkspaceClient
   readonly credentials: CredentialClient
   readonly #http: Http
 
@@ -40,13 +52,21 @@ export class AshClient {
     })
     this.agents = new AgentClient(this.#http)
     this.sessions = new SessionClient(this.#http)
+    this.checkpoints = new CheckpointClient(this.#http)
     this.files = new FileClient(this.#http)
+    this.workspace = new WorkspaceClient(this.#http)
     this.credentials = new CredentialClient(this.#http)
   }
 
   /** Facts about the server; needs no key. */
   async health(options?: RequestOptions): Promise<Health> {
     return await this.#http.json({ ...options, method: 'GET', path: '/health' }, 'status')
+  }
+
+  /** Deletes stored files that no checkpoint refers to any more, or with `dryRun` counts them. */
+  async gc(garbage: GarbageRequest = {}, options?: RequestOptions): Promise<GarbageReport> {
+    const request = { timeoutMs: LONG_TIMEOUT_MS, ...options, method: 'POST' as const, path: '/api/gc' }
+    return await this.#http.json<GarbageReport>({ ...request, json: garbage }, 'kept')
   }
 
   async ready(options?: RequestOptions): Promise<Ready> {

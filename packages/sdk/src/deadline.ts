@@ -2,7 +2,7 @@ import { AshConnectionError, toConnectionError } from './errors.ts'
 
 /**
  * A signal that fires when the caller's does or when `timeoutMs` pass without `extend`. `end` must be called:
- * it lets go of the timer and of the caller's signal.
+ * it lets go of the timer and of the caller's signal, and of what is still being sent after the reply.
  */
 export class Deadline {
   readonly #controller = new AbortController()
@@ -25,7 +25,7 @@ export class Deadline {
   /** Starts the time anew, or with another length. Zero and infinity mean no limit. */
   extend(timeoutMs = this.#timeoutMs): void {
     clearTimeout(this.#timer)
-    if (timeoutMs <= 0 || timeoutMs > MAX_TIMER_MS) return
+    if (timeoutMs <= 0 || timeoutMs > MAX_TIMER_MS || this.signal.aborted) return
     this.#timer = setTimeout(() => {
       this.#controller.abort(new AshConnectionError('timeout', `No answer within ${timeoutMs} ms`))
     }, timeoutMs)
@@ -34,9 +34,13 @@ export class Deadline {
   end(): void {
     clearTimeout(this.#timer)
     this.#caller?.removeEventListener('abort', this.#onAbort)
+    this.#controller.abort()
   }
 
-  readonly #onAbort = () => this.#controller.abort(this.#caller?.reason)
+  readonly #onAbort = () => {
+    clearTimeout(this.#timer)
+    this.#controller.abort(this.#caller?.reason)
+  }
 }
 
 /** Longer delays overflow a timer, which would then fire at once. */

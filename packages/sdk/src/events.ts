@@ -1,4 +1,5 @@
 import type {
+  CheckpointEventData,
   DoneEventData,
   ErrorEventData,
   PermissionEventData,
@@ -24,6 +25,8 @@ export type SessionEvent =
   | ({ type: 'permission_request'; id: string } & PermissionEventData)
   | ({ type: 'done'; id: string } & DoneEventData)
   | ({ type: 'error'; id: string } & ErrorEventData)
+  /** Files and conversation are saved up to here. */
+  | { type: 'checkpoint'; id: string; checkpoint: CheckpointEventData }
   | { type: 'status' | 'log' | 'limit' | 'egress_denied'; id: string; data: Record<string, unknown> }
   /** Of a kind newer than this client. */
   | { type: 'unknown'; id: string; event: string; data: unknown }
@@ -43,6 +46,8 @@ export function toEvent(frame: SSEFrame): SessionEvent {
       return { type: event, id, ...withText<DoneEventData>(data, event, 'turnId') }
     case 'error':
       return { type: event, id, ...withText<ErrorEventData>(data, event, 'code') }
+    case 'checkpoint':
+      return { type: event, id, checkpoint: withText<CheckpointEventData>(data, event, 'id') }
     case 'status':
     case 'log':
     case 'limit':

@@ -6,6 +6,20 @@ export interface FileListOptions extends RequestOptions {
   /** Folder to list; default the whole workspace. */
   path?: string | undefined
   limit?: number | undefined
+  /** As they were then; default as they are. */
+  checkpointId?: string | undefined
+}
+
+export interface FileReadOptions extends RequestOptions {
+  /** As it was then; default as it is. */
+  checkpointId?: string | undefined
+}
+
+export interface FileListing {
+  files: FileEntry[]
+  truncated: boolean
+  /** Where they were read: the folder of the session, or a checkpoint where there is none on this host. */
+  source: 'live' | 'checkpoint'
 }
 
 export interface WrittenFile {
@@ -21,26 +35,23 @@ export class FileClient {
     this.#http = http
   }
 
-  async list(
-    sessionId: string,
-    options: FileListOptions = {},
-  ): Promise<{ files: FileEntry[]; truncated: boolean }> {
-    const { path, limit, ...rest } = options
+  async list(sessionId: string, options: FileListOptions = {}): Promise<FileListing> {
+    const { path, limit, checkpointId, ...rest } = options
     const request = { ...rest, method: 'GET' as const, path: sessionPath(sessionId, 'files') }
-    return await this.#http.json({ ...request, query: { path, limit } }, 'files')
+    return await this.#http.json({ ...request, query: { path, limit, checkpointId } }, 'files')
   }
 
-  async read(sessionId: string, path: string, options?: RequestOptions): Promise<Uint8Array> {
-    return await this.#http.bytes({ ...options, method: 'GET', path: filePath(sessionId, path) })
+  async read(sessionId: string, path: string, options: FileReadOptions = {}): Promise<Uint8Array> {
+    const { checkpointId, ...rest } = options
+    const request = { ...rest, method: 'GET' as const, path: filePath(sessionId, path) }
+    return await this.#http.bytes({ ...request, query: { checkpointId } })
   }
 
-  async readText(sessionId: string, path: string, options?: RequestOptions): Promise<string> {
-    const request = { ...options, method: 'GET' as const, path: filePath(sessionId, path) }
-    const reply = await this.#http.json<{ content: string }>(
-      { ...request, query: { format: 'json' } },
-      'content',
-    )
-    return reply.content
+  async readText(sessionId: string, path: string, options: FileReadOptions = {}): Promise<string> {
+    const { checkpointId, ...rest } = options
+    const request = { ...rest, method: 'GET' as const, path: filePath(sessionId, path) }
+    const query = { format: 'json', checkpointId }
+    return (await this.#http.json<{ content: string }>({ ...request, query }, 'content')).content
   }
 
   async write(

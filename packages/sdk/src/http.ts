@@ -28,6 +28,8 @@ export interface HttpRequest extends RequestOptions {
   json?: unknown
   /** Sent as it is. */
   bytes?: Uint8Array<ArrayBuffer> | undefined
+  /** The same, of any length. It can be sent only once, and the time allowed starts anew with each part. */
+  stream?: ReadableStream<Uint8Array> | undefined
   headers?: Record<string, string>
   /** Makes a POST repeatable: the server does it once, however often it comes. */
   idempotencyKey?: string | undefined
@@ -60,14 +62,15 @@ export class Http {
     return new Uint8Array(await this.#request(request, (response) => response.arrayBuffer()))
   }
 
-  /** Opens a server-sent event stream; one that is silent for the idle time-out fails like a lost one. */
-  async stream(request: HttpRequest): Promise<ByteStream> {
-    const withAccept = { ...request, headers: { ...request.headers, accept: 'text/event-stream' } }
+  /** Opens a reply that is read as it comes; one that is silent for the idle time-out fails like a lost one. */
+  async stream(request: HttpRequest, mediaType = 'text/event-stream'): Promise<ByteStream> {
+    const withAccept = { ...request, headers: { ...request.headers, accept: mediaType } }
     return await this.#retrying(withAccept, async () => {
       const deadline = this.#deadline(request)
       try {
         return new ByteStream(
           await this.#fetch(withAccept, deadline),
+          mediaType,
           deadline,
           this.#options.idleTimeoutMs,
           this.#options.baseUrl,
@@ -93,7 +96,7 @@ export class Http {
 
   async #retrying<T>(request: HttpRequest, attempt: () => Promise<T>): Promise<T> {
     const isRepeatable = request.method !== 'POST' || request.idempotencyKey !== undefined
-    const { retries = this.#options.retries } = request
+    const retries = request.stream === undefined ? (request.retries ?? this.#options.retries) : 0
     for (let tries = 0; ; tries++) {
       try {
         return await attempt()
@@ -111,7 +114,7 @@ export class Http {
     const reply = fetch(`${baseUrl}${request.path}${toQuery(request.query)}`, {
       method: request.method,
       headers: this.#headers(request),
-      body: request.json === undefined ? (request.bytes ?? null) : JSON.stringify(request.json),
+      ...toBody(request, deadline),
       signal: deadline.signal,
     })
     const response = await orConnectionError(reply, deadline, baseUrl)
@@ -130,7 +133,7 @@ export class Http {
       accept: 'application/json',
       ...(apiKey !== undefined && { authorization: `Bearer ${apiKey}` }),
       ...(request.json !== undefined && { 'content-type': 'application/json' }),
-      ...(request.bytes !== undefined && { 'content-type': 'application/octet-stream' }),
+      ...((request.bytes ?? request.stream) !== undefined && { 'content-type': 'application/octet-stream' }),
       ...(request.idempotencyKey !== undefined && { 'idempotency-key': request.idempotencyKey }),
       ...request.headers,
     }
@@ -144,6 +147,21 @@ function parseObject(text: string): object | undefined {
   } catch {
     return undefined
   }
+}
+
+function toBody({ json, bytes, stream }: HttpRequest, deadline: Deadline): RequestInit {
+  if (stream === undefined) return { body: json === undefined ? (bytes ?? null) : JSON.stringify(json) }
+  const watched = new TransformStream<Uint8Array, Uint8Array>({
+    transform: (part, controller) => {
+      deadline.extend()
+      controller.enqueue(part)
+    },
+  })
+  // Without the signal, a source that is silent at the moment would never be told that nobody wants it any more.
+  const body = stream.pipeThrough(watched, { signal: deadline.signal })
+  // `fetch` refuses streams without `duplex`, which its types do not know.
+  const options: RequestInit & { duplex: 'half' } = { body, duplex: 'half' }
+  return options
 }
 
 function toQuery(query: HttpRequest['query']): string {

@@ -5,6 +5,10 @@ export {
   type AgentOptions,
   type AgentVersion,
   AshError,
+  type Checkpoint,
+  type CheckpointDiff,
+  type CheckpointEventData,
+  type CheckpointSettings,
   type Credential,
   type CredentialCreate,
   type CredentialScheme,
@@ -18,6 +22,9 @@ export {
   type ExecRequest,
   type FileEntry,
   type FileInput,
+  type ForkRequest,
+  type GarbageReport,
+  type GarbageRequest,
   type Health,
   type InterruptReply,
   isAshError,
@@ -31,24 +38,37 @@ export {
   type PermissionResolution,
   type PermissionSettings,
   type Ready,
+  type ResumePath,
+  type RollbackRequest,
+  type SandboxState,
   type Session,
   type SessionCreate,
+  type SessionPatch,
   type SessionStatus,
 } from '@ash-ai/shared'
 export type { AgentClient, PageOptions } from './agent-client.ts'
+export type { CheckpointClient, DiffOptions } from './checkpoint-client.ts'
 export { AshClient, type AshClientOptions } from './client.ts'
 export type { CredentialClient } from './credential-client.ts'
 export { AshApiError, AshConnectionError, AshReplyError, type ConnectionFailure } from './errors.ts'
 export type { FollowOptions } from './event-stream.ts'
 export type { SdkMessage, SessionEvent } from './events.ts'
-export type { FileClient, FileListOptions, WrittenFile } from './file-client.ts'
+export type {
+  FileClient,
+  FileListing,
+  FileListOptions,
+  FileReadOptions,
+  WrittenFile,
+} from './file-client.ts'
 export type { RequestOptions } from './http.ts'
 export { textDeltaOf, textOf, toolUsesOf } from './sdk-message.ts'
 export type {
   EventListOptions,
   MessageListOptions,
+  ResumedSession,
   SendOptions,
   SessionClient,
   SessionListOptions,
 } from './session-client.ts'
 export type { Turn, TurnResult } from './turn.ts'
+export type { DownloadOptions, UploadOptions, WorkspaceClient } from './workspace-client.ts'

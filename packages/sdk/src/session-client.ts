@@ -5,12 +5,15 @@ import {
   type EventType,
   type ExecReply,
   type ExecRequest,
+  type ForkRequest,
   type InterruptReply,
   type LogEntry,
   type MessageSend,
   type PermissionAnswer,
   type PermissionRequest,
   type PermissionResolution,
+  type ResumePath,
+  type RollbackRequest,
   type Session,
   type SessionCreate,
   type SessionPatch,
@@ -20,6 +23,7 @@ import type { PageOptions } from './agent-client.ts'
 import { type FollowOptions, readLog } from './event-stream.ts'
 import type { SessionEvent } from './events.ts'
 import type { Http, HttpRequest, RequestOptions } from './http.ts'
+import { LONG_TIMEOUT_MS } from './long-timeout.ts'
 import { sessionPath } from './paths.ts'
 import { Turn } from './turn.ts'
 
@@ -50,10 +54,11 @@ export type SendOptions = AgentOptions &
     idempotencyKey?: string | undefined
   }
 
+/** A session that was resumed, and what that took. */
+export type ResumedSession = Session & { resumed: ResumePath }
+
 /** What an `exec` may take longer than the command itself: the session may have to resume first. */
 const EXEC_MARGIN_MS = 30_000
-/** The first session of an agent version waits for its set-up. Node's `fetch` itself waits 300 s for a reply. */
-const START_TIMEOUT_MS = 290_000
 
 /** Sessions: the conversations, with their turns and commands. */
 export class SessionClient {
@@ -65,7 +70,7 @@ export class SessionClient {
 
   /** Waits up to 290 s unless told otherwise: the set-up of an agent may take minutes, once. */
   async create(session: SessionCreate, options?: RequestOptions): Promise<Session> {
-    const timeoutMs = START_TIMEOUT_MS
+    const timeoutMs = LONG_TIMEOUT_MS
     const request = { timeoutMs, ...options, method: 'POST' as const, path: '/api/sessions', json: session }
     return (await this.#http.json<{ session: Session }>(request, 'session')).session
   }
@@ -91,12 +96,32 @@ export class SessionClient {
     return await this.#change('DELETE', sessionPath(id), options)
   }
 
+  /** Saves files and conversation and freezes the sandbox. A turn under way has 30 s to end by itself. */
   async pause(id: string, options?: RequestOptions): Promise<Session> {
-    return await this.#change('POST', sessionPath(id, 'pause'), options)
+    return await this.#change('POST', sessionPath(id, 'pause'), { timeoutMs: LONG_TIMEOUT_MS, ...options })
   }
 
-  async resume(id: string, options?: RequestOptions): Promise<Session> {
-    return await this.#change('POST', sessionPath(id, 'resume'), { timeoutMs: START_TIMEOUT_MS, ...options })
+  /** Pauses a session and lets go of its sandbox. */
+  async stop(id: string, options?: RequestOptions): Promise<Session> {
+    return await this.#change('POST', sessionPath(id, 'stop'), { timeoutMs: LONG_TIMEOUT_MS, ...options })
+  }
+
+  /** Makes a paused session active; a message does the same by itself. */
+  async resume(id: string, options?: RequestOptions): Promise<ResumedSession> {
+    const path = sessionPath(id, 'resume')
+    const request = { timeoutMs: LONG_TIMEOUT_MS, ...options, method: 'POST' as const, path }
+    const reply = await this.#http.json<{ session: Session; resumed: ResumePath }>(request, 'session')
+    return { ...reply.session, resumed: reply.resumed }
+  }
+
+  /** A new session, paused, with files and conversation of this one as they are now or at a checkpoint. */
+  async fork(id: string, fork: ForkRequest = {}, options?: RequestOptions): Promise<Session> {
+    return await this.#moveTo(sessionPath(id, 'fork'), fork, options)
+  }
+
+  /** Takes files and conversation back to a checkpoint. What was there is saved first. */
+  async rollback(id: string, rollback: RollbackRequest, options?: RequestOptions): Promise<Session> {
+    return await this.#moveTo(sessionPath(id, 'rollback'), rollback, options)
   }
 
   /**
@@ -182,6 +207,11 @@ export class SessionClient {
     const timeoutMs = (command.timeout ?? DEFAULT_EXEC_TIMEOUT_MS) + EXEC_MARGIN_MS
     const path = sessionPath(id, 'exec')
     return await this.#http.json({ timeoutMs, ...options, method: 'POST', path, json: command }, 'exitCode')
+  }
+
+  async #moveTo(path: string, json: object, options?: RequestOptions): Promise<Session> {
+    const request = { timeoutMs: LONG_TIMEOUT_MS, ...options, method: 'POST' as const, path, json }
+    return (await this.#http.json<{ session: Session }>(request, 'session')).session
   }
 
   async #change(method: 'GET' | 'POST' | 'DELETE', path: string, options?: RequestOptions): Promise<Session> {

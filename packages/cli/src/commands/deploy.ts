@@ -6,6 +6,7 @@ import { addCommand, type Context, type Run } from '../context.ts'
 import { collect, type EnvOptions, readEnvOptions } from '../env-options.ts'
 import { CliError, EXIT } from '../failure.ts'
 import { bold, cyan, dim, green } from '../output.ts'
+import { countOf, sizeOf } from '../quantities.ts'
 
 export function addDeploy(program: Command, run: Run): void {
   const examples = [
@@ -36,12 +37,12 @@ async function deploy(context: Context, dir: string, options: EnvOptions & { nam
   const optionEnv = await readEnvOptions(context.config, options)
   const { files, bytes, env, skipped } = await readAgentFolder(dir)
   for (const line of skipped) output.note(dim(`skipped ${line}`))
-  output.progress(`Deploying ${name}: ${countOf(files.length)}, ${sizeOf(bytes)}`)
+  output.progress(`Deploying ${name}: ${countOf(files.length, 'file')}, ${sizeOf(bytes)}`)
   const agent = await client.agents.deploy({ name, files, env: { ...env, ...optionEnv } }, { signal })
   output.result(
     { agent, files: files.length, bytes, skipped },
     [green('✓'), ' Deployed ', bold(agent.name), ` version ${agent.version}`],
-    [dim(`  ${countOf(files.length)}, ${sizeOf(bytes)}${variablesOf(agent.env)}`)],
+    [dim(`  ${countOf(files.length, 'file')}, ${sizeOf(bytes)}${variablesOf(agent.env)}`)],
     [''],
     ['Next: ', cyan(`ash chat ${agent.name} "Hello"`)],
   )
@@ -54,13 +55,6 @@ async function checkFolder(dir: string): Promise<void> {
   if (found?.isDirectory()) return
   const what = found ? `${dir} is not a folder` : `There is no folder ${dir}`
   throw new CliError(EXIT.usage, what, 'Name the folder that has the CLAUDE.md')
-}
-
-const countOf = (files: number) => `${files} file${files === 1 ? '' : 's'}`
-
-function sizeOf(bytes: number): string {
-  if (bytes < 1024) return `${bytes} bytes`
-  return bytes < 1024 ** 2 ? `${(bytes / 1024).toFixed(1)} KB` : `${(bytes / 1024 ** 2).toFixed(1)} MB`
 }
 
 function variablesOf(env: Record<string, string>): string {

@@ -49,8 +49,8 @@ async function follow(context: Context, id: string, options: EventsOptions): Pro
 }
 
 function contentOf({ id: _, type: __, ...rest }: { id: string; type: string }): unknown {
-  const { message, data } = rest as { message?: unknown; data?: unknown }
-  return message ?? data ?? rest
+  const { message, data, checkpoint } = rest as { message?: unknown; data?: unknown; checkpoint?: unknown }
+  return message ?? data ?? checkpoint ?? rest
 }
 
 function show({ output }: Context, place: string, type: string, data: unknown): void {

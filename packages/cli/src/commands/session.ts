@@ -1,14 +1,17 @@
-import type { Session, SessionStatus } from '@ash-ai/sdk'
+import type { CheckpointSettings, Session, SessionStatus } from '@ash-ai/sdk'
 import { type Command, InvalidArgumentError } from 'commander'
 import { addCommand, type Context, type Run } from '../context.ts'
 import { collect, type EnvOptions, readEnvOptions } from '../env-options.ts'
-import { bold, cyan, dim, green } from '../output.ts'
+import { bold, cyan, dim, type Part } from '../output.ts'
 import { readMessage, runTurn } from '../run-turn.ts'
-import { addPaging, type PagingOptions, showMore } from './paging.ts'
+import { addPaging, type PagingOptions, showMore, toLimit } from './paging.ts'
+import { addCheckpoints } from './session-checkpoints.ts'
 import { addEvents } from './session-events.ts'
 import { addExec } from './session-exec.ts'
 import { addFiles } from './session-files.ts'
+import { addLifecycle } from './session-lifecycle.ts'
 import { addPermissions } from './session-permissions.ts'
+import { addWorkspace } from './session-workspace.ts'
 
 export function addSession(program: Command, run: Run): void {
   const session = addCommand(program, 'session', 'Work with sessions, step by step.', [
@@ -19,11 +22,16 @@ export function addSession(program: Command, run: Run): void {
   addCommand(session, 'create <agent>', 'Create a session and print its id.', [
     'id=$(ash session create hosted-agent)',
     'ash session create hosted-agent --model claude-sonnet-4-5 --env REGION=eu',
+    'ash session create hosted-agent --checkpoint-every pause --keep 10 --no-auto-resume',
   ])
     .option('--model <model>', 'the model to use')
     .option('-e, --env <NAME=value>', 'a variable for the session; repeatable', collect)
     .option('--env-file <file>', 'variables from a file; repeatable', collect)
     .option('--credential <name>', 'a credential that it may use; repeatable', collect)
+    .option('--checkpoint-every <when>', 'turn or pause; default turn', toEvery)
+    .option('--keep <count>', 'keep the newest so many checkpoints', toLimit)
+    .option('--keep-days <days>', 'keep no older checkpoints', toLimit)
+    .option('--no-auto-resume', 'once paused, it refuses messages until it is resumed')
     .action(run(create))
   addCommand(session, 'send <id> <message>', 'Send a message and print the answer as it comes.', [
     'ash session send $id "What is in this folder?"',
@@ -42,33 +50,26 @@ export function addSession(program: Command, run: Run): void {
       .option('--agent <name>', 'only of this agent')
       .option('--status <status>', 'only in this status', toStatus),
   ).action(run(list))
-  addCommand(session, 'get <id>', 'Show a session.', [
-    'ash session get $id',
-    'ash session get $id --json',
-  ]).action(run(get))
-  addChanges(session, run)
+  addCommand(session, 'get <id>', 'Show a session.', ['ash session get $id', 'ash session get $id --json'])
+    .alias('show')
+    .action(run(get))
+  addLifecycle(session, run)
+  addCheckpoints(session, run)
   addEvents(session, run)
   addExec(session, run)
   addFiles(session, run)
+  addWorkspace(session, run)
   addPermissions(session, run)
 }
 
-function addChanges(session: Command, run: Run): void {
-  addCommand(session, 'pause <id>', 'Pause a session; it keeps its files and memory.', [
-    'ash session pause $id',
-  ]).action(run((context, id: string) => change(context, id, 'pause')))
-  addCommand(session, 'resume <id>', 'Resume a session that is paused or failed.', [
-    'ash session resume $id',
-  ]).action(run((context, id: string) => change(context, id, 'resume')))
-  addCommand(session, 'end <id>', 'End a session for good.', ['ash session end $id']).action(
-    run((context, id: string) => change(context, id, 'end')),
-  )
-  addCommand(session, 'interrupt <id>', 'Stop what the agent is doing now.', [
-    'ash session interrupt $id',
-  ]).action(run(interrupt))
+type CreateOptions = EnvOptions & {
+  model?: string
+  credential?: string[]
+  checkpointEvery?: Every
+  keep?: number
+  keepDays?: number
+  autoResume: boolean
 }
-
-type CreateOptions = EnvOptions & { model?: string; credential?: string[] }
 
 async function create(context: Context, agent: string, options: CreateOptions): Promise<void> {
   const { client, config, output, signal } = context
@@ -79,11 +80,24 @@ async function create(context: Context, agent: string, options: CreateOptions): 
       env,
       ...(options.model !== undefined && { model: options.model }),
       ...(options.credential && { credentials: options.credential }),
+      ...checkpointSettings(options),
+      ...(!options.autoResume && { autoResume: false }),
     },
     { signal },
   )
   output.result({ session }, [session.id])
   if (!output.isJson) output.note('Next: ', cyan(`ash session send ${session.id} "Hello"`))
+}
+
+function checkpointSettings({ checkpointEvery: every, keep, keepDays }: CreateOptions): {
+  checkpoints?: CheckpointSettings
+} {
+  const checkpoints = {
+    ...(every !== undefined && { every }),
+    ...(keep !== undefined && { keep }),
+    ...(keepDays !== undefined && { keepDays }),
+  }
+  return Object.keys(checkpoints).length === 0 ? {} : { checkpoints }
 }
 
 interface SendFlags {
@@ -106,43 +120,50 @@ type ListOptions = PagingOptions & { agent?: string; status?: SessionStatus }
 async function list({ client, output, signal }: Context, options: ListOptions): Promise<void> {
   const page = await client.sessions.list({ ...options, signal })
   if (output.isJson) return output.event(page)
+  const hasForks = page.sessions.some(({ parentSessionId }) => parentSessionId !== undefined)
   const rows = page.sessions.map((session) => [
     session.id,
     `${session.agentName} v${session.agentVersion}`,
     session.status,
+    session.sandboxState,
     session.lastActiveAt,
+    ...(hasForks ? [session.parentSessionId ?? ''] : []),
   ])
+  const header = ['ID', 'AGENT', 'STATUS', 'SANDBOX', 'LAST ACTIVE', ...(hasForks ? ['FORK OF'] : [])]
   if (rows.length === 0) output.note('No sessions. Create one with: ash session create <agent>')
-  else output.table(['ID', 'AGENT', 'STATUS', 'LAST ACTIVE'], rows)
+  else output.table(header, rows)
   showMore(output, page.nextCursor)
 }
 
 async function get({ client, output, signal }: Context, id: string): Promise<void> {
   const session = await client.sessions.get(id, { signal })
-  const { error, model } = session
+  const { error } = session
   output.result(
     { session },
     [bold(session.id), ` ${session.status}`],
-    [dim('  Agent        '), `${session.agentName} version ${session.agentVersion}`],
-    [dim('  Isolation    '), `${session.isolation} (${session.provider})`],
-    ...(model === undefined ? [] : [[dim('  Model        '), model]]),
-    [dim('  Created      '), session.createdAt],
-    [dim('  Last active  '), session.lastActiveAt],
-    ...(error === undefined ? [] : [[dim('  Error        '), `${error.code}: ${error.message}`]]),
+    ...fact('Agent', `${session.agentName} version ${session.agentVersion}`),
+    ...fact('Isolation', `${session.isolation} (${session.provider})`),
+    ...fact('Sandbox', session.sandboxState),
+    ...fact('Model', session.model),
+    ...fact('Fork of', session.parentSessionId),
+    ...fact('Checkpoint', session.checkpointId),
+    ...fact('Saved', savedWhen(session)),
+    ...fact('Resumes', session.autoResume ? undefined : 'only when asked'),
+    ...fact('Created', session.createdAt),
+    ...fact('Last active', session.lastActiveAt),
+    ...fact('Error', error && `${error.code}: ${error.message}`),
   )
 }
 
-type Change = 'pause' | 'resume' | 'end'
+const fact = (name: string, value: string | undefined): Part[][] =>
+  value === undefined ? [] : [[dim(`  ${name.padEnd(13)}`), value]]
 
-async function change({ client, output, signal }: Context, id: string, what: Change): Promise<void> {
-  const session: Session = await client.sessions[what](id, { signal })
-  output.result({ session }, [green('✓'), ` ${session.id} is ${session.status}`])
-}
-
-async function interrupt({ client, output, signal }: Context, id: string): Promise<void> {
-  const reply = await client.sessions.interrupt(id, { signal })
-  const waiting = reply.cancelled.length > 0 ? `; ${reply.cancelled.length} waiting cancelled` : ''
-  output.result(reply, [green('✓'), ` Interrupted${waiting}`])
+function savedWhen({ checkpoints: { every, keep, keepDays } }: Session): string {
+  return [
+    every === 'pause' ? 'when it pauses' : 'after each turn',
+    ...(keep === undefined ? [] : [`newest ${keep} kept`]),
+    ...(keepDays === undefined ? [] : [`kept for ${keepDays} days`]),
+  ].join(', ')
 }
 
 const STATUSES: SessionStatus[] = ['starting', 'active', 'paused', 'error', 'ended']
@@ -151,4 +172,11 @@ function toStatus(text: string): SessionStatus {
   const status = STATUSES.find((known) => known === text)
   if (status === undefined) throw new InvalidArgumentError(`Give one of ${STATUSES.join(', ')}.`)
   return status
+}
+
+type Every = NonNullable<CheckpointSettings['every']>
+
+function toEvery(text: string): Every {
+  if (text === 'turn' || text === 'pause') return text
+  throw new InvalidArgumentError('Give turn or pause.')
 }
