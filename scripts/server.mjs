@@ -1,5 +1,6 @@
 // npm run server: the server alone, in the foreground, configured by environment.
 import { existsSync } from 'node:fs'
+import { enableCompileCache } from 'node:module'
 import { join } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
 import { exitCode, startProcess } from './lib/processes.mjs'
@@ -11,8 +12,10 @@ const STOP_GRACE_MS = 60_000
 async function main() {
   const entry = join(root, 'packages', 'server', 'dist', 'main.js')
   if (!existsSync(entry)) throw new UserError('Ash is not built yet. Run: npm run setup')
-  if (isNewEnough(process.versions.node)) await import(pathToFileURL(entry).href)
-  else runWithWorkspaceNode()
+  if (!isNewEnough(process.versions.node)) return runWithWorkspaceNode()
+  // Half of a start is compiling what has not changed. In a folder of our own: what is in there is run.
+  enableCompileCache(join(root, 'node_modules', '.cache', 'ash-server'))
+  await import(pathToFileURL(entry).href)
 }
 
 function runWithWorkspaceNode() {

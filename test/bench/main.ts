@@ -2,6 +2,7 @@ import { mkdir, writeFile } from 'node:fs/promises'
 import { availableParallelism, cpus, loadavg, release, totalmem } from 'node:os'
 import { join } from 'node:path'
 import { isolation } from './isolation.ts'
+import { lifecycle } from './lifecycle.ts'
 import { messageOverhead } from './message-overhead.ts'
 import { sessionCreate } from './session-create.ts'
 import { slowClient } from './slow-client.ts'
@@ -9,6 +10,7 @@ import { streaming } from './streaming.ts'
 
 const BENCHES: Record<string, (parts: string[]) => Promise<string[]>> = {
   isolation,
+  lifecycle,
   'message-overhead': messageOverhead,
   'session-create': sessionCreate,
   'slow-client': slowClient,
@@ -16,9 +18,10 @@ const BENCHES: Record<string, (parts: string[]) => Promise<string[]>> = {
 }
 const FOLDER = join(import.meta.dirname, '../../docs/benchmarks')
 
-// `streaming` takes the names of parts after it; what a part alone measures is printed and not written.
+// These take the names of parts after them; what a part alone measures is printed and not written.
+const HAVE_PARTS = ['lifecycle', 'streaming']
 const [first = '', ...rest] = process.argv.slice(2)
-const parts = first === 'streaming' ? rest : []
+const parts = HAVE_PARTS.includes(first) ? rest : []
 const names = first === '' ? Object.keys(BENCHES) : [first, ...(parts.length > 0 ? [] : rest)]
 for (const name of names) {
   const bench = BENCHES[name]

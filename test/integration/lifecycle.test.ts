@@ -156,9 +156,20 @@ describe('checkpoints', () => {
     const { client } = server
     await client.sessions.patch(id, { checkpoints: { every: 'pause', keep: 2 } })
     await client.sessions.send(id, say('no checkpoint follows')).text()
-    for (let round = 0; round < 4; round++) await client.checkpoints.create(id)
+    for (let round = 0; round < 4; round++) {
+      await client.files.write(id, 'round', String(round))
+      await client.checkpoints.create(id)
+    }
+    const same = await client.checkpoints.create(id)
     const kept = await eventually(checkpoints, (all) => all.length === 2)
-    expect(kept).toMatchObject([{ reason: 'request', isCurrent: true }, { reason: 'request' }])
+    // Nothing had changed since the last one.
+    expect(kept).toMatchObject([{ id: same.id, reason: 'request', isCurrent: true }, { reason: 'request' }])
+    const oldest = kept[1]?.id ?? ''
+    await client.sessions.patch(id, { checkpoints: { every: 'pause', keep: 1 } })
+    await client.files.write(id, 'round', 'last')
+    await client.sessions.rollback(id, { checkpointId: oldest })
+    expect(await client.files.readText(id, 'round')).toBe('2')
+    expect(await run('cat round')).toBe('2')
   })
 })
 

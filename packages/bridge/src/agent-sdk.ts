@@ -21,7 +21,10 @@ let loading: Promise<AgentSdk> | undefined
  * for the host to ask for it ahead. The bundled bridge has it compiled beside itself.
  */
 export function loadAgentSdk(): Promise<AgentSdk> {
-  loading ??= load()
+  loading ??= load().catch((error: unknown) => {
+    loading = undefined // The next turn may have more luck.
+    throw error
+  })
   return loading
 }
 

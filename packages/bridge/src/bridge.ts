@@ -133,6 +133,10 @@ export class Bridge {
     const { egressSocket, modelSocket } = this.#settings
     this.#forwarders ??= Promise.all([startForwarder(egressSocket), startForwarder(modelSocket)]).then(
       ([egress, model]) => ({ egress, model }),
+      (error: unknown) => {
+        this.#forwarders = undefined
+        throw error
+      },
     )
     return this.#forwarders
   }

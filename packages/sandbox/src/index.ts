@@ -15,7 +15,7 @@ export { keepLayer, type Layer, type LayerSize, layerIn, roomMb } from './layer.
 export { findCgroupMounts } from './limits/cgroup-mounts.ts'
 export { chooseLimits } from './limits/choose-limits.ts'
 export { chooseDisk } from './limits/disk/choose-disk.ts'
-export type { DiskBackend } from './limits/disk/disk-backend.ts'
+export { type DiskBackend, INODES_PER_MB } from './limits/disk/disk-backend.ts'
 export { canMountImages, LoopDisk } from './limits/disk/loop-disk.ts'
 export { PolledDisk } from './limits/disk/polled-disk.ts'
 export type { LimitBackend, LimitGroup } from './limits/limit-backend.ts'
@@ -46,4 +46,11 @@ export {
 export type { SandboxPaths } from './sandbox-env.ts'
 export type { SandboxChange, SandboxRow, SandboxStore } from './sandbox-store.ts'
 export { ARCHITECTURES } from './seccomp/compile.ts'
-export { isSetUp, markSetUp, removeSessionDirs, type SessionDirs, sessionDirs } from './session-dirs.ts'
+export {
+  exists,
+  isSetUp,
+  markSetUp,
+  removeSessionDirs,
+  type SessionDirs,
+  sessionDirs,
+} from './session-dirs.ts'

@@ -66,6 +66,8 @@ export interface Sandbox {
   hasJustKilled(): Promise<boolean>
   /** Applies at once, also to open connections. */
   setNetwork(policy: NetworkPolicy): void
+  /** Bytes that have passed the network so far, the model's aside. */
+  traffic(): number
   /** Everything inside stands still. */
   readonly isFrozen: boolean
   /** Stops everything inside from running; false where that cannot be done, and then it runs on. */
@@ -261,13 +263,17 @@ function liveSandbox(
     exited: process.exited,
     hasJustKilled: () => watch.hasJustKilled(),
     setNetwork: (policy) => network.setPolicy(policy),
+    traffic: () => network.traffic(),
     get isFrozen() {
       return isFrozen
     },
     async freeze() {
       isFreezing = true
       bridge.hold()
-      const isStill = await process.freeze()
+      const isStill = await process.freeze().catch((error: unknown) => {
+        thaw()
+        throw error
+      })
       isFrozen = isStill && isFreezing // Somebody may have needed it meanwhile.
       if (!isFrozen) bridge.letGo()
       return isFrozen

@@ -206,8 +206,11 @@ export class SandboxPool {
   async #takeOver(victim: Entry, entry: Entry): Promise<boolean> {
     const taken = Promise.withResolvers<void>()
     victim.heir = () => {
-      if (!this.#isStopping) this.#tryAdd(entry)
-      taken.resolve()
+      try {
+        if (!this.#isStopping) this.#tryAdd(entry)
+      } finally {
+        taken.resolve()
+      }
     }
     const late = Promise.withResolvers<void>()
     const timer = setTimeout(late.resolve, EVICT_TIMEOUT_MS)

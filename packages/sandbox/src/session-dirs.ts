@@ -35,7 +35,7 @@ export async function createSessionDirs(
   source: string | Layer,
   owner: Owner | undefined,
 ): Promise<void> {
-  if (await lstat(dirs.workspace).catch(() => undefined)) return
+  if (await exists(dirs.workspace)) return
   for (const folder of [dirs.root, dirs.disk]) {
     await mkdir(folder, { recursive: true, mode: 0o711 })
     // The umask may have taken the search bit that sandbox users need.
@@ -72,6 +72,18 @@ async function putInPlace(folder: string, fill: (staging: string) => Promise<voi
     await rename(staging, folder)
   } catch (error) {
     await remove(staging)
+    throw error
+  }
+}
+
+/** Whether there is anything by that name. Whatever else keeps us from knowing is not taken for a no. */
+export async function exists(path: string): Promise<boolean> {
+  try {
+    await lstat(path)
+    return true
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException
+    if (code === 'ENOENT' || code === 'ENOTDIR') return false
     throw error
   }
 }

@@ -60,6 +60,7 @@ export async function buildApp({
       limits: provider.limits,
       model: config.model.kind,
       sandboxes: { live: pool.live, max: pool.max },
+      ...(sessions.remote && { snapshotStore: sessions.remote.isReachable ? 'ok' : 'unreachable' }),
     }),
   })
   registerAgentRoutes(app, {

@@ -32,10 +32,34 @@ describe('readConfig', () => {
       permissionTimeoutMs: 600_000,
       modelIdleTimeoutMs: 300_000,
       shutdownTimeoutMs: 10_000,
+      idleTimeoutMs: 600_000,
+      warmSpares: 0,
+      retention: { checkpoints: 100 },
+      gcIntervalMs: 3_600_000,
       packageIndexes: {},
       model: { kind: 'offline' },
     })
   })
+
+  test.each([
+    ['s3://bucket', {}, { bucket: 'bucket', prefix: '', pathStyle: false }],
+    ['s3://bucket/a/b/', { ASH_S3_REGION: 'eu-1' }, { prefix: 'a/b/', region: 'eu-1', pathStyle: false }],
+    ['s3://b-1/x', { ASH_S3_ENDPOINT: 'http://s3.local:9000' }, { bucket: 'b-1', pathStyle: true }],
+    [
+      'gs://bucket/x',
+      {},
+      { prefix: 'x/', endpoint: 'https://storage.googleapis.com', region: 'auto', pathStyle: true },
+    ],
+  ])('checkpoints go to %s with %j', (url, env, store) => {
+    expect(readConfig({ ASH_SNAPSHOT_URL: url, ...env }, user).snapshotStore).toMatchObject(store)
+  })
+
+  test.each(['http://bucket', 's3:bucket', 's3://', 's3://B/x', 's3://b:9000/x', 's3://bucket/../x y'])(
+    'checkpoints go to no such place: %s',
+    (url) => {
+      expect(() => readConfig({ ASH_SNAPSHOT_URL: url }, user)).toThrow('ASH_SNAPSHOT_URL: must be')
+    },
+  )
 
   test.each([
     [{}, root, '/var/lib/ash'],

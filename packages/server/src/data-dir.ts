@@ -42,11 +42,25 @@ function takeLock(dataDir: string): () => void {
   return () => lock.close()
 }
 
-async function readHostId(path: string): Promise<string> {
-  await writeFile(path, `${randomUUID()}\n`, { flag: 'wx', mode: 0o600 }).catch(
-    (error: NodeJS.ErrnoException) => {
-      if (error.code !== 'EEXIST') throw error
-    },
+/**
+ * Refuses a folder that another database knows: to this one everything in it would be garbage. The first database to
+ * come owns it.
+ */
+export async function assertSameDatabase(dataDir: string, databaseId: string): Promise<void> {
+  const path = join(dataDir, 'database-id')
+  if ((await writeOnce(path, databaseId)) === databaseId) return
+  throw new Error(
+    `${dataDir} holds the files of another database. Set ASH_DATABASE_URL as it was (or not at all, as it was), or ` +
+      `ASH_DATA_DIR to a folder of its own. If the files in it may go, delete ${path}.`,
   )
+}
+
+const readHostId = (path: string) => writeOnce(path, randomUUID())
+
+/** What the file holds: this, where there is none yet. */
+async function writeOnce(path: string, text: string): Promise<string> {
+  await writeFile(path, `${text}\n`, { flag: 'wx', mode: 0o600 }).catch((error: NodeJS.ErrnoException) => {
+    if (error.code !== 'EEXIST') throw error
+  })
   return (await readFile(path, 'utf8')).trim()
 }

@@ -27,11 +27,12 @@ import { AgentLayers } from './agents/agent-layers.ts'
 import { getAgentForSession, listAllAgents } from './agents/agent-queries.ts'
 import { ensureFirstKey } from './api-keys/ensure-first-key.ts'
 import { buildApp } from './app.ts'
+import { startHousekeeping } from './checkpoints/housekeeping.ts'
 import { OutsideWrites } from './checkpoints/outside-writes.ts'
 import { Uploads } from './checkpoints/uploads.ts'
 import type { Config } from './config.ts'
-import { openDataDir } from './data-dir.ts'
-import { type Db, openDb } from './db/open-db.ts'
+import { assertSameDatabase, openDataDir } from './data-dir.ts'
+import { type Db, getInstallationId, openDb } from './db/open-db.ts'
 import { openSecretBox } from './db/secret-box.ts'
 import { createMetrics } from './http/metrics.ts'
 import { locateRuntime } from './locate-runtime.ts'
@@ -70,6 +71,7 @@ async function start(config: Config, log: FastifyBaseLogger, closers: (() => unk
   closers.push(dataDir.release)
   const { db, kind, close: closeDb } = await openDb(config)
   closers.push(closeDb)
+  await assertSameDatabase(config.dataDir, await getInstallationId(db))
   const upstream = await connectModel(config, closers)
   const limits = await chooseLimits(`ash-${dataDir.hostId.slice(0, 8)}`, isRoot)
   await limits.removeLeftovers()
@@ -108,10 +110,11 @@ async function start(config: Config, log: FastifyBaseLogger, closers: (() => unk
     : undefined
   const checkpoints = openCheckpoints(config)
   closers.push(() => checkpoints.close())
-  const remote = await connectRemote(config, db)
+  const remote = await connectRemote(config, db, log)
   closers.push(() => remote?.close())
   const uploads = remote && new Uploads({ db, hostId, store: checkpoints, remote, log })
-  closers.push(() => uploads?.close())
+  // After the sessions were saved: this machine may be gone for good.
+  closers.push(() => uploads?.close(config.shutdownTimeoutMs))
   const secrets = await openSecretBox(config)
   const sandboxUids = canSwitchUsers(provider) ? config.sandboxUids : undefined
   const spares = new WarmSpares({
@@ -180,8 +183,8 @@ async function start(config: Config, log: FastifyBaseLogger, closers: (() => unk
   await resumeWaitingTurns(sessions)
   uploads?.start()
   closers.push(startIdleSweep(sessions))
-  for (const { tenant_id, name } of await listAllAgents(db))
-    spares.refill(tenant_id, await getAgentForSession(sessions, tenant_id, name))
+  closers.push(startHousekeeping(sessions, config.gcIntervalMs))
+  await fillSpares(sessions)
   log.info(
     { url, database: kind, provider: provider.name, model: config.model.kind, recovered },
     'Ash is listening',
@@ -192,10 +195,9 @@ async function start(config: Config, log: FastifyBaseLogger, closers: (() => unk
   return url
 }
 
-/** What is acknowledged survives what the database survives. */
-function openCheckpoints({ dataDir, sqliteSync, databaseUrl, faultPoint }: Config): CheckpointStore {
+function openCheckpoints({ dataDir, sqliteSync, faultPoint }: Config): CheckpointStore {
   armFaultPoint(faultPoint)
-  const sync = sqliteSync === 'full' || databaseUrl !== undefined
+  const sync = sqliteSync === 'full'
   return new CheckpointStore({
     dir: join(dataDir, 'snapshots'),
     sync,
@@ -203,10 +205,25 @@ function openCheckpoints({ dataDir, sqliteSync, databaseUrl, faultPoint }: Confi
   })
 }
 
-async function connectRemote({ snapshotStore }: Config, db: Db): Promise<RemoteStore | undefined> {
+async function connectRemote(
+  { snapshotStore }: Config,
+  db: Db,
+  log: FastifyBaseLogger,
+): Promise<RemoteStore | undefined> {
   if (!snapshotStore) return undefined
-  const { id } = await db.selectFrom('installation').select('id').executeTakeFirstOrThrow()
-  return openRemoteStore(snapshotStore, id)
+  const store = await openRemoteStore(snapshotStore, await getInstallationId(db))
+  if (!store.isReachable) log.error('The snapshot store does not answer; checkpoints wait on this host')
+  return store
+}
+
+/** Of every agent that wants some. One that cannot be read concerns its own sessions only. */
+async function fillSpares(sessions: SessionDeps): Promise<void> {
+  for (const { tenant_id, name } of await listAllAgents(sessions.db)) {
+    await getAgentForSession(sessions, tenant_id, name).then(
+      (agent) => sessions.spares.refill(tenant_id, agent),
+      (error: unknown) => sessions.log.error({ err: error, agent: name }, 'an agent could not be read'),
+    )
+  }
 }
 
 const IDLE_CHECK_MS = 20

@@ -1,5 +1,5 @@
 import { createReadStream } from 'node:fs'
-import { open, rm, stat } from 'node:fs/promises'
+import { open, rename, rm, stat } from 'node:fs/promises'
 import { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import type { Command } from 'commander'
@@ -57,18 +57,26 @@ function checkStdout({ output }: Context): void {
   throw new CliError(EXIT.usage, what, 'Name a file with --output, or pipe stdout into another program')
 }
 
-/** Part of an archive is none: what a broken connection leaves is removed, unless it was no file to begin with. */
+/** Part of an archive is none: a file appears when it is whole, and until then an earlier one stays. */
 async function save(parts: AsyncIterable<Uint8Array>, file: string): Promise<number> {
-  const handle = await open(file, 'w')
-  const isFile = (await handle.stat()).isFile()
-  const target = handle.createWriteStream()
+  const present = await stat(file).catch(() => undefined)
+  // A device or a pipe is written to as it is.
+  if (present && !present.isFile()) return write(parts, file)
+  const part = `${file}.part`
   try {
-    await pipeline(Readable.from(parts), target)
-    return target.bytesWritten
+    const size = await write(parts, part)
+    await rename(part, file)
+    return size
   } catch (error) {
-    if (isFile) await rm(file)
+    await rm(part, { force: true })
     throw error
   }
+}
+
+async function write(parts: AsyncIterable<Uint8Array>, file: string): Promise<number> {
+  const target = (await open(file, 'w')).createWriteStream()
+  await pipeline(Readable.from(parts), target)
+  return target.bytesWritten
 }
 
 async function upload(context: Context, id: string, file: string, flags: { replace?: true }): Promise<void> {

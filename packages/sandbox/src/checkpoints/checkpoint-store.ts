@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto'
 import { rename } from 'node:fs/promises'
 import { Readable } from 'node:stream'
 import { AshError, type CheckpointDiff, type FileEntry, isRelativePath, MAX_PATH_CHARS } from '@ash-ai/shared'
@@ -16,13 +17,18 @@ interface CheckpointRoots {
   home: string
 }
 
+type Pids = readonly number[] | undefined
+
 export interface SaveRequest {
   tenantId: string
   roots: CheckpointRoots
   /** Kept between saves: what was seen, so that unchanged files are not read again. */
   indexFile: string
-  /** Processes of the frozen sandbox; undefined where they cannot be listed or are not frozen. [] where none runs. */
-  pids?: readonly number[] | undefined
+  /**
+   * Processes of the frozen sandbox; undefined where they cannot be listed or are not frozen, [] where none runs. Or what
+   * freezes it and lists them, called when the scan can begin: until then it may go on.
+   */
+  pids?: Pids | (() => Promise<Pids>)
 }
 
 export interface SavedCheckpoint {
@@ -55,8 +61,12 @@ const DEFAULT_THREADS = 2
 export class CheckpointStore {
   readonly dir: string
   readonly sync: boolean
+  /** Trees are walked in these. */
   readonly #pool: ThreadPool
+  /** Manifests are read in this: nobody waits for somebody else's tree to look at a list. */
+  readonly #reader: ThreadPool
   readonly #locks = new TenantLocks()
+  readonly #started = randomUUID()
 
   constructor(options: { dir: string; sync: boolean; threads?: number; faultPoint?: string }) {
     const { dir, sync, threads = DEFAULT_THREADS, faultPoint: armed } = options
@@ -64,7 +74,9 @@ export class CheckpointStore {
     this.sync = sync
     const file = import.meta.url.endsWith('.ts') ? './checkpoint-thread.ts' : './checkpoint-thread.js'
     const workerData: ThreadOptions = { dir, sync, faultPoint: armed }
-    this.#pool = new ThreadPool(new URL(file, import.meta.url), { threads, workerData })
+    const entry = new URL(file, import.meta.url)
+    this.#pool = new ThreadPool(entry, { threads, workerData })
+    this.#reader = new ThreadPool(entry, { threads: 1, workerData })
   }
 
   /**
@@ -74,9 +86,12 @@ export class CheckpointStore {
   save<Result>(request: SaveRequest, commit: (saved: SavedCheckpoint) => Promise<Result>): Promise<Result> {
     const { tenantId, roots, indexFile, pids } = request
     return this.shared(tenantId, async () => {
-      const generation = await readGeneration(this.dir, tenantId)
-      const task = { kind: 'save', tenantId, roots, indexFile, pids, generation } as const
-      const { newIndexFile, ...saved } = await this.#run(task)
+      const generation = await this.#generation(tenantId)
+      const task = { kind: 'save', tenantId, roots, indexFile, generation } as const
+      const { newIndexFile, ...saved } = await this.#pool.run<CheckpointResults['save']>(async () => ({
+        ...task,
+        pids: typeof pids === 'function' ? await pids() : pids,
+      }))
       const result = await commit(saved)
       faultPoint('checkpoint-committed')
       // Without it the next save reads more, and that is all.
@@ -88,9 +103,9 @@ export class CheckpointStore {
   /** The roots must not exist; they appear whole or not at all, home first, workspace last. */
   restore(request: RestoreRequest): Promise<void> {
     return this.shared(request.tenantId, async () => {
-      const generation = await readGeneration(this.dir, request.tenantId)
+      const generation = await this.#generation(request.tenantId)
       const { tenantId, manifest, roots, owner, indexFile } = request
-      await this.#run({ kind: 'restore', tenantId, manifest, roots, owner, indexFile, generation })
+      await this.#pool.run({ kind: 'restore', tenantId, manifest, roots, owner, indexFile, generation })
     })
   }
 
@@ -124,9 +139,12 @@ export class CheckpointStore {
     return this.#run({ kind: 'diff', tenantId, from, to, limit })
   }
 
-  /** Hashes of blobs that this host does not have; only the manifest's own where that is missing. */
-  missing(tenantId: string, manifest: string): Promise<string[]> {
-    return this.#run({ kind: 'missing', tenantId, manifest })
+  /**
+   * Hashes of blobs that this host does not have; only the manifest's own where that is missing. With `verifies`
+   * each is read, and a damaged one counts as missing.
+   */
+  missing(tenantId: string, manifest: string, { verifies = false } = {}): Promise<string[]> {
+    return this.#run({ kind: 'missing', tenantId, manifest, verifies })
   }
 
   /** Every blob of a checkpoint, the manifest last; those that `except` refers to are left out. */
@@ -148,12 +166,17 @@ export class CheckpointStore {
   }
 
   /** What is under way fails. */
-  close(): Promise<void> {
-    return this.#pool.close()
+  async close(): Promise<void> {
+    await Promise.all([this.#pool.close(), this.#reader.close()])
   }
 
   #run<Task extends CheckpointTask>(task: Task): Promise<CheckpointResults[Task['kind']]> {
-    return this.#pool.run(task)
+    return this.#reader.run(task)
+  }
+
+  /** Of this process, too: what a power cut or a restored copy has taken is looked for once after each start. */
+  async #generation(tenantId: string): Promise<string> {
+    return `${await readGeneration(this.dir, tenantId)} ${this.#started}`
   }
 }
 

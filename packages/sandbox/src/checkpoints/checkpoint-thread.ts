@@ -28,7 +28,7 @@ export type CheckpointTask =
   | ({ kind: 'list'; path: string | undefined; limit: number } & ManifestTask)
   | ({ kind: 'find'; path: string } & ManifestTask)
   | { kind: 'diff'; tenantId: string; from: string; to: string; limit: number }
-  | ({ kind: 'missing' } & ManifestTask)
+  | ({ kind: 'missing'; verifies: boolean } & ManifestTask)
   | ({ kind: 'hashes'; except: string | undefined } & ManifestTask)
 
 export interface CheckpointResults {
@@ -80,12 +80,18 @@ function run(options: ThreadOptions, task: CheckpointTask): CheckpointResults[Ch
 }
 
 /** Of a manifest that is missing or damaged, nothing more can be told. */
-function missingBlobs({ dir }: ThreadOptions, { tenantId, manifest }: ManifestTask): string[] {
-  const bytes = readBlobSync(dir, tenantId, manifest)
-  if (bytes === undefined) return [manifest]
+function missingBlobs(
+  { dir }: ThreadOptions,
+  { tenantId, manifest, verifies }: ManifestTask & { verifies: boolean },
+): string[] {
+  if (readBlobSync(dir, tenantId, manifest) === undefined) return [manifest]
+  const has = (hash: string, length: number) =>
+    verifies
+      ? readBlobSync(dir, tenantId, hash)?.length === length
+      : hasBlobSync(blobPath(dir, tenantId, hash), length)
   const blobs = blobsOf(readManifest(dir, tenantId, manifest))
   return Array.from(blobs)
-    .filter(([hash, length]) => !hasBlobSync(blobPath(dir, tenantId, hash), length))
+    .filter(([hash, length]) => !has(hash, length))
     .map(([hash]) => hash)
 }
 

@@ -4,7 +4,7 @@ import { CheckpointFault, displayPath } from './checkpoint-fault.ts'
 import { CHUNK_BYTES, type Chunk } from './manifest-entry.ts'
 
 /** Read of sparse files in one checkpoint: a hole costs no disk and no quota, but time. */
-const MAX_SPARSE_BYTES = 64 * 1024 ** 3
+const MAX_SPARSE_BYTES = 8 * 1024 ** 3
 
 export interface SparseBudget {
   bytesLeft: number

@@ -30,16 +30,21 @@ export const leftOutOfHome: IsLeftOut = (path, isFolder) => isFolder && homeCach
 /** What `.ashignore` at the root of the workspace names. */
 export function leftOutOfWorkspace(root: HeldFolder): IsLeftOut {
   const { ignores } = parseIgnorePatterns(readIgnoreFile(root))
-  return ignores
+  return (path, isFolder) => isHalfDone(path) || ignores(path, isFolder)
 }
+
+/** What the file API is about to move into place, or to delete. */
+const isHalfDone = (path: string) => /^\.ash-(write|delete)-[0-9a-f-]{36}$/.test(path)
 
 function readIgnoreFile(root: HeldFolder): string {
   try {
     const held = holdFile(root, '.ashignore')
     if (held === undefined) return ''
     try {
-      const buffer = Buffer.alloc(MAX_IGNORE_BYTES)
-      return buffer.toString('latin1', 0, readSync(held.fd, buffer, 0, buffer.length, 0))
+      const buffer = Buffer.alloc(MAX_IGNORE_BYTES + 1)
+      const length = readSync(held.fd, buffer, 0, buffer.length, 0)
+      // Part of it would leave out something else than all of it.
+      return length > MAX_IGNORE_BYTES ? '' : buffer.toString('latin1', 0, length)
     } finally {
       held.close()
     }

@@ -1,5 +1,6 @@
 import { hash } from 'node:crypto'
 import { constants, zstdCompressSync, zstdDecompressSync } from 'node:zlib'
+import { CheckpointFault } from './checkpoint-fault.ts'
 import { checkRoot, type Files } from './manifest-check.ts'
 import { dataChunks, type Entry, type Manifest, ROOT_NAMES } from './manifest-entry.ts'
 
@@ -16,6 +17,8 @@ export function encodeManifest(manifest: Manifest): { hash: string; bytes: Buffe
     workspace: workspace.map(canonical),
     home: home.map(canonical),
   })
+  if (Buffer.byteLength(text) > MAX_MANIFEST_BYTES)
+    throw new CheckpointFault('checkpoint_failed', 'There are too many files, or their paths are too long')
   const bytes = zstdCompressSync(text, FASTEST)
   return { hash: hash('sha256', bytes), bytes }
 }

@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs'
 import { codeOf } from './checkpoint-fault.ts'
 
 /**
- * Inodes that these processes have mapped shared and writable. A page that is dirty already can be written again
+ * Inodes that these processes have mapped shared; one that is read-only now may be written to later. A page that is dirty already can be written again
  * without a new ctime, so their files must be read whatever their times say. Undefined where a process does not
  * let us look.
  */
@@ -12,7 +12,7 @@ export function mappedInodes(pids: readonly number[]): Set<number> | undefined {
     const maps = readMaps(pid)
     if (maps === undefined) return undefined
     // address, permissions, offset, device, inode, path
-    for (const [, inode] of maps.matchAll(/^\S+ .w.s \S+ \S+ (\d+)/gm)) inodes.add(Number(inode))
+    for (const [, inode] of maps.matchAll(/^\S+ ...s \S+ \S+ (\d+)/gm)) inodes.add(Number(inode))
   }
   return inodes
 }

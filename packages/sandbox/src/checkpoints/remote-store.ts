@@ -3,6 +3,8 @@
  * same hash is the same bytes. Whoever reads checks the hash. Everything may throw store_unavailable.
  */
 export interface RemoteStore {
+  /** Whether the last request was answered at all. */
+  readonly isReachable: boolean
   /** Also makes an object that is there young again. */
   put(tenantId: string, hash: string, bytes: Uint8Array): Promise<void>
   get(tenantId: string, hash: string): Promise<Buffer | undefined>

@@ -21,6 +21,8 @@ export async function fetchCheckpoint(
   remote: RemoteStore,
   tenantId: string,
   manifest: string,
+  /** Also what is there and damaged. */
+  { verifies = false } = {},
 ): Promise<Transferred> {
   const fetched = { blobs: 0, bytes: 0 }
   const fetch = async (hash: string) => {
@@ -32,7 +34,7 @@ export async function fetchCheckpoint(
   await store.shared(tenantId, async () => {
     if ((await store.missing(tenantId, manifest)).includes(manifest)) await fetch(manifest)
   })
-  await inParallel(await store.missing(tenantId, manifest), FETCHES_AT_ONCE, fetch)
+  await inParallel(await store.missing(tenantId, manifest, { verifies }), FETCHES_AT_ONCE, fetch)
   return fetched
 }
 

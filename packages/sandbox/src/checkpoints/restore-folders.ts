@@ -41,7 +41,7 @@ export function restoreFolders(store: { dir: string; sync: boolean }, task: Rest
     moveInPlace(staging.workspace, roots.workspace, store.sync)
     faultPoint('restore-workspace')
     const staged = stageIndex(task.indexFile, index)
-    if (staged !== undefined) renameSync(staged, task.indexFile)
+    if (staged !== undefined) keepIndex(staged, task.indexFile)
     faultPoint('restore-done')
   } catch (error) {
     try {
@@ -50,6 +50,15 @@ export function restoreFolders(store: { dir: string; sync: boolean }, task: Rest
       // The next attempt begins with it, and the first error is the one to tell.
     }
     throw toFault(error, 'The files could not be restored')
+  }
+}
+
+/** Without it the next save reads more, and that is all. */
+function keepIndex(staged: string, indexFile: string): void {
+  try {
+    renameSync(staged, indexFile)
+  } catch {
+    // The files are in place.
   }
 }
 

@@ -22,6 +22,13 @@ export function storeUnavailable(action: string, error: unknown, config: RemoteS
 
 export const isNotFound = (error: unknown): boolean => ['NoSuchKey', 'NotFound'].includes(faultOf(error).name)
 
+/** No answer, or one that says later: nothing that an operator has set need be wrong. */
+export function isUnreachable(error: unknown): boolean {
+  const { name, status } = faultOf(error)
+  const isBusy = status !== undefined && (status >= 500 || status === 429)
+  return isBusy || (status === undefined && !CREDENTIALS_MISSING.includes(name))
+}
+
 const CREDENTIALS_MISSING = ['CredentialsProviderError', 'TokenProviderError', 'InvalidIdentityToken']
 const REFUSED = [401, 403]
 

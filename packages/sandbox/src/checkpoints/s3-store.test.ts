@@ -62,7 +62,9 @@ describe('a bucket', () => {
   test('that nobody serves is told with its address', async () => {
     const port = await refusingPort()
     const config = { ...s3.place(), endpoint: `http://127.0.0.1:${port}` }
-    await expect(open(config)).rejects.toThrow(`127.0.0.1:${port} can be reached`)
+    const store = await open(config)
+    expect(store.isReachable).toBe(false)
+    await expect(store.has('t1', 'a'.repeat(64))).rejects.toThrow(`127.0.0.1:${port} can be reached`)
   })
 })
 
@@ -71,8 +73,9 @@ test('a store that takes the request and never answers is given up', async () =>
   await once(silent, 'listening')
   onTestFinished(() => void silent.close())
   const endpoint = `http://127.0.0.1:${portOf(silent)}`
-  const opened = openS3Store({ ...s3.place(), endpoint }, 'database-1', 200)
-  await expect(opened).rejects.toMatchObject({ code: 'store_unavailable' })
+  const store = await openS3Store({ ...s3.place(), endpoint }, 'database-1', 200)
+  onTestFinished(() => store.close())
+  await expect(store.has('t1', 'a'.repeat(64))).rejects.toMatchObject({ code: 'store_unavailable' })
 })
 
 async function refusingPort(): Promise<number> {

@@ -19,7 +19,7 @@ import {
   type RemoteStoreConfig,
   type RemoteSweep,
 } from './remote-store.ts'
-import { isNotFound, storeUnavailable } from './s3-errors.ts'
+import { isNotFound, isUnreachable, storeUnavailable } from './s3-errors.ts'
 
 /** Of one request with its retries, the reading of its body included. */
 const REQUEST_TIMEOUT_MS = 120_000
@@ -45,6 +45,8 @@ export async function openS3Store(
   try {
     await store.claim()
   } catch (error) {
+    // One that is only out of reach now is asked again with its first use.
+    if (!store.isReachable) return store
     store.close()
     throw error
   }
@@ -56,6 +58,9 @@ class S3Store implements RemoteStore {
   readonly #config: RemoteStoreConfig
   readonly #storeId: string
   readonly #requestTimeoutMs: number
+  isReachable = true
+  /** Until then nothing is asked of a prefix that may be another's. */
+  #isOurs = false
 
   constructor(config: RemoteStoreConfig, storeId: string, requestTimeoutMs: number) {
     this.#config = config
@@ -67,9 +72,11 @@ class S3Store implements RemoteStore {
   /** The first database to come owns the prefix. */
   async claim(): Promise<void> {
     if ((await this.#owner()) === undefined) {
-      await this.#put('claim its prefix', OWNER_KEY, Buffer.from(this.#storeId))
+      const command = new PutObjectCommand({ ...this.#object(OWNER_KEY), Body: Buffer.from(this.#storeId) })
+      await this.#attempt('claim its prefix', (abortSignal) => this.#client.send(command, { abortSignal }))
     }
     await this.#checkOwner()
+    this.#isOurs = true
   }
 
   async put(tenantId: string, hash: string, bytes: Uint8Array): Promise<void> {
@@ -135,7 +142,7 @@ class S3Store implements RemoteStore {
   }
 
   async #owner(): Promise<string | undefined> {
-    return (await this.#get('read whose it is', OWNER_KEY))?.toString()
+    return (await this.#attempt('read whose it is', (signal) => this.#read(OWNER_KEY, signal)))?.toString()
   }
 
   /** Keys without the prefix of the store. */
@@ -162,11 +169,13 @@ class S3Store implements RemoteStore {
   }
 
   #get(action: string, key: string): Promise<Buffer | undefined> {
-    return this.#request(action, async (abortSignal) => {
-      const command = new GetObjectCommand(this.#object(key))
-      const found = await unlessMissing(this.#client.send(command, { abortSignal }))
-      return found && readBody(addAbortSignal(abortSignal, found.Body as Readable))
-    })
+    return this.#request(action, (signal) => this.#read(key, signal))
+  }
+
+  async #read(key: string, abortSignal: AbortSignal): Promise<Buffer | undefined> {
+    const command = new GetObjectCommand(this.#object(key))
+    const found = await unlessMissing(this.#client.send(command, { abortSignal }))
+    return found && readBody(addAbortSignal(abortSignal, found.Body as Readable))
   }
 
   #delete(key: string): Promise<unknown> {
@@ -177,9 +186,17 @@ class S3Store implements RemoteStore {
   }
 
   async #request<Result>(action: string, run: (signal: AbortSignal) => Promise<Result>): Promise<Result> {
+    if (!this.#isOurs) await this.claim()
+    return this.#attempt(action, run)
+  }
+
+  async #attempt<Result>(action: string, run: (signal: AbortSignal) => Promise<Result>): Promise<Result> {
     try {
-      return await run(AbortSignal.timeout(this.#requestTimeoutMs))
+      const result = await run(AbortSignal.timeout(this.#requestTimeoutMs))
+      this.isReachable = true
+      return result
     } catch (error) {
+      this.isReachable = !isUnreachable(error)
       throw storeUnavailable(action, error, this.#config)
     }
   }

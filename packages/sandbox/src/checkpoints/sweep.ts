@@ -12,6 +12,8 @@ export interface SweepRequest {
   checkpoints: () => Promise<readonly KnownCheckpoint[]>
   /** Only counts. */
   dryRun: boolean
+  /** What is left then is for the next time. */
+  signal?: AbortSignal | undefined
 }
 
 export interface Swept {
@@ -35,7 +37,7 @@ interface Blob {
 export async function sweepLocal(
   store: CheckpointStore,
   remote: RemoteStore | undefined,
-  { tenantId, checkpoints, dryRun }: SweepRequest,
+  { tenantId, checkpoints, dryRun, signal }: SweepRequest,
 ): Promise<{ deleted: Swept; kept: Swept }> {
   // Looked through while others save; only what seems unused then is looked at again, while nobody does.
   const marks = new SweepMarks(store, remote, tenantId)
@@ -48,6 +50,7 @@ export async function sweepLocal(
   }
   if (dryRun) for (const blob of unused) count(deleted, blob)
   for (const batch of dryRun ? [] : batches(unused, DELETES_PER_TURN)) {
+    if (signal?.aborted) break
     await store.exclusive(tenantId, async () => {
       await marks.addLocal(await checkpoints())
       for (const blob of batch) {
@@ -105,7 +108,7 @@ export async function sweepRemote(
   try {
     const deleted: RemoteObject[] = []
     for (const batch of batches(await listUnused(store, remote, request), REMOTE_DELETES_AT_ONCE)) {
-      if (Date.now() > sweep.endsAtMs - REMOTE_DELETE_MS) break
+      if (request.signal?.aborted || Date.now() > sweep.endsAtMs - REMOTE_DELETE_MS) break
       await remote.delete(
         request.tenantId,
         batch.map(({ hash }) => hash),

@@ -7,7 +7,7 @@ import { codeOf } from './checkpoint-fault.ts'
 import type { CheckpointStore, SavedCheckpoint } from './checkpoint-store.ts'
 import { temporaryPath } from './local-blobs.ts'
 import { openTarThread } from './tar-out.ts'
-import { maxTarBytes, type OverlayTask } from './tar-overlay.ts'
+import { maxTarBytes, type OverlayTask, type TarCheck } from './tar-overlay.ts'
 
 /** An archive on this host; disposing of it deletes it. */
 export interface ReceivedTar extends AsyncDisposable {
@@ -17,8 +17,8 @@ export interface ReceivedTar extends AsyncDisposable {
 type TarBounds = Pick<OverlayTask, 'maxBytes' | 'maxEntries'>
 
 /**
- * Takes in a tar or gzipped tar whole, before anything else: so a slow client holds up nobody. Whether it is one at
- * all is seen later. Throws payload_too_large or archive_invalid.
+ * Takes in a tar or gzipped tar whole, before anything else: so a slow client holds up nobody, and nothing makes way
+ * for what is none. Throws payload_too_large or archive_invalid.
  */
 export async function receiveTar(
   store: CheckpointStore,
@@ -32,6 +32,7 @@ export async function receiveTar(
   try {
     await mkdir(temporaryPath(store.dir), { recursive: true, mode: 0o700 })
     await receive(archive, path, maxTarBytes(bounds))
+    await check(store, { archive: path, ...bounds })
     return received
   } catch (error) {
     await received[Symbol.asyncDispose]()
@@ -54,6 +55,15 @@ export async function saveTar<Result>(
       await assertWhole(store, request)
       return commit(await thread.run<SavedCheckpoint>({ kind: 'overlay', ...request }))
     })
+  } finally {
+    await thread.close()
+  }
+}
+
+async function check({ dir, sync }: CheckpointStore, archive: TarCheck): Promise<void> {
+  const thread = openTarThread({ dir, sync })
+  try {
+    await thread.run({ kind: 'check', ...archive })
   } finally {
     await thread.close()
   }

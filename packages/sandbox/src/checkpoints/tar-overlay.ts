@@ -26,6 +26,17 @@ export interface OverlayTask {
 export const maxTarBytes = ({ maxBytes, maxEntries }: Pick<OverlayTask, 'maxBytes' | 'maxEntries'>): number =>
   maxBytes + (maxEntries + 2) * 8 * BLOCK_BYTES
 
+export type TarCheck = Pick<OverlayTask, 'archive' | 'maxBytes' | 'maxEntries'>
+
+/** Runs inside a thread: throws where the archive is none, or too large. */
+export async function checkTar(task: TarCheck): Promise<void> {
+  let bytesLeft = task.maxBytes
+  for await (const entry of readTarEntries(task.archive, maxTarBytes(task))) {
+    bytesLeft -= entry.size
+    if (bytesLeft < 0) throw tooLarge(task, entry)
+  }
+}
+
 /** Runs inside a thread: a checkpoint with the archive laid over another one. Nothing refers to it yet. */
 export async function overlayTar(
   store: { dir: string; sync: boolean },
@@ -50,7 +61,7 @@ export async function overlayTar(
   return { manifest: hash, ...totals(manifest), newBytes: blobs.newBytes }
 }
 
-const tooLarge = ({ maxBytes }: OverlayTask, { path }: TarEntry) =>
+const tooLarge = ({ maxBytes }: TarCheck, { path }: TarEntry) =>
   new CheckpointFault(
     'payload_too_large',
     `With "${displayPath(path)}" the files of the archive have more than ${maxBytes} bytes`,

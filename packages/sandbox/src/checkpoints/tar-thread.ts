@@ -2,7 +2,7 @@
 import { parentPort, workerData } from 'node:worker_threads'
 import { toFault } from './checkpoint-fault.ts'
 import { tarBlocks } from './tar-blocks.ts'
-import { type OverlayTask, overlayTar } from './tar-overlay.ts'
+import { checkTar, type OverlayTask, overlayTar, type TarCheck } from './tar-overlay.ts'
 import type { ThreadReply } from './thread-pool.ts'
 
 export interface TarThreadOptions {
@@ -11,6 +11,7 @@ export interface TarThreadOptions {
 }
 
 export type TarTask =
+  | ({ kind: 'check' } & TarCheck)
   | ({ kind: 'overlay' } & OverlayTask)
   /** Answered with the first piece of the archive. */
   | { kind: 'begin'; tenantId: string; manifest: string }
@@ -25,6 +26,7 @@ if (parentPort) serve(parentPort, workerData as TarThreadOptions)
 function serve(port: NonNullable<typeof parentPort>, options: TarThreadOptions): void {
   let blocks: Iterator<Buffer> = [].values()
   const run = (task: TarTask): unknown => {
+    if (task.kind === 'check') return checkTar(task)
     if (task.kind === 'overlay') return overlayTar(options, task)
     if (task.kind === 'begin') blocks = tarBlocks({ ...task, dir: options.dir })
     return nextPiece(blocks)

@@ -10,8 +10,10 @@ interface Fault {
 }
 
 interface Job {
-  task: unknown
+  /** Called when a thread is free for it. */
+  prepare: () => Promise<unknown>
   settle: (reply: ThreadReply<unknown>) => void
+  reject: (error: unknown) => void
 }
 
 interface Thread {
@@ -37,6 +39,7 @@ export class ThreadPool {
     this.#workerData = workerData
   }
 
+  /** The task itself, or a function that makes it when a thread is free for it. */
   run<Result>(task: unknown): Promise<Result> {
     if (this.#isClosed) return Promise.reject(new AshError('server_stopping', 'Checkpoints are closed'))
     return new Promise((resolve, reject) => {
@@ -44,7 +47,8 @@ export class ThreadPool {
         if ('fault' in reply) reject(toError(reply.fault))
         else resolve(reply.result as Result)
       }
-      this.#queue.push({ task, settle })
+      const prepare = async () => (typeof task === 'function' ? task() : task)
+      this.#queue.push({ prepare, settle, reject })
       this.#dispatch()
     })
   }
@@ -62,7 +66,13 @@ export class ThreadPool {
     if (!thread || !job) return
     thread.job = job
     thread.worker.ref()
-    thread.worker.postMessage(job.task)
+    job.prepare().then(
+      (task) => thread.worker.postMessage(task),
+      (error: unknown) => {
+        job.reject(error)
+        this.#free(thread)
+      },
+    )
   }
 
   #idleThread(): Thread | undefined {
@@ -88,11 +98,14 @@ export class ThreadPool {
   }
 
   #finish(thread: Thread, reply: ThreadReply<unknown>): void {
-    const { job } = thread
+    thread.job?.settle(reply)
+    this.#free(thread)
+  }
+
+  #free(thread: Thread): void {
     thread.job = undefined
     // A thread without work keeps no process alive.
     thread.worker.unref()
-    job?.settle(reply)
     this.#dispatch()
   }
 }

@@ -34,11 +34,12 @@ export async function readPids(folder: string): Promise<number[]> {
 }
 
 /** The same, at once. */
-export function readPidsNow(folder: string): number[] {
+export function readPidsNow(folder: string): number[] | undefined {
   try {
     return parsePids(readFileSync(join(folder, 'cgroup.procs'), 'utf8'))
-  } catch {
-    return [] // The group is gone.
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException
+    return code === 'ENOENT' || code === 'ENODEV' ? [] : undefined // Gone, or not to be known.
   }
 }
 
@@ -87,7 +88,7 @@ export async function killPids(folder: string): Promise<void> {
 
 /** Kills what is there now, and tells how much that was. */
 export function signalPids(folder: string): number {
-  const pids = readPidsNow(folder)
+  const pids = readPidsNow(folder) ?? []
   for (const pid of pids) {
     try {
       process.kill(pid, 'SIGKILL')

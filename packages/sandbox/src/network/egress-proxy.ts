@@ -43,6 +43,8 @@ export interface EgressProxy {
   counters(): EgressCounters
   /** Applies a changed policy to connections that are open, too. */
   policyChanged(): void
+  /** Bytes that have passed, in either direction. */
+  traffic(): number
   close(): Promise<void>
 }
 
@@ -86,9 +88,14 @@ export async function startEgressProxy(options: EgressProxyOptions): Promise<Egr
   })
   server.maxConnections = limits.maxConnections
   server.timeout = limits.idleTimeoutMs
+  let endedBytes = 0
   server.on('connection', (client) => {
+    if (clients.has(client)) return // Speaks HTTP inside its tunnel.
     clients.add(client)
-    client.once('close', () => clients.delete(client))
+    client.once('close', () => {
+      clients.delete(client)
+      endedBytes += bytesOf(client)
+    })
   })
   server.on('request', (request, response) => {
     // A response that has to wait for another is a pipelined one: no client needs it, and it would outlive its client.
@@ -115,6 +122,7 @@ export async function startEgressProxy(options: EgressProxyOptions): Promise<Egr
   return {
     counters: () => routes.counters(),
     policyChanged: () => routes.policyChanged(),
+    traffic: () => [...clients].reduce((sum, client) => sum + bytesOf(client), endedBytes),
     async close() {
       const closed = new Promise((resolve) => server.close(resolve))
       for (const client of clients) client.destroy()
@@ -124,6 +132,8 @@ export async function startEgressProxy(options: EgressProxyOptions): Promise<Egr
     },
   }
 }
+
+const bytesOf = ({ bytesRead, bytesWritten }: Socket) => bytesRead + bytesWritten
 
 function answer(response: http.ServerResponse, refusal: EgressRefusal): void {
   if (response.headersSent) {

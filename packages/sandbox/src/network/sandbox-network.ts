@@ -56,6 +56,11 @@ export class SandboxNetwork {
     this.#egress?.policyChanged()
   }
 
+  /** Bytes that went to and came from elsewhere than the model. */
+  traffic(): number {
+    return this.#egress?.traffic() ?? 0
+  }
+
   async close(): Promise<void> {
     await Promise.all([this.#model?.close(), this.#egress?.close()])
     await rm(this.#options.runDir, { recursive: true, force: true })

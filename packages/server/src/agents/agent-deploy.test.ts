@@ -315,6 +315,6 @@ test.each([
 async function insertSession({ db }: AgentStore, status: SessionRow['status']) {
   await db
     .insertInto('sessions')
-    .values(sessionRow({ agent_name: 'bot', status }))
+    .values(sessionRow({ id: '0b0e6f6e-6a1f-4a53-9c8e-5f2c1a7d9e10', agent_name: 'bot', status }))
     .execute()
 }

@@ -25,7 +25,7 @@ export interface AgentRouteDeps extends AgentStore {
   /** ASH_ALLOW_PATH_DEPLOY: clients may name a folder on this machine. */
   allowPathDeploy: boolean
   /** Sandboxes kept ready for new sessions. */
-  spares?: Pick<WarmSpares, 'refill' | 'forget'>
+  spares?: Pick<WarmSpares, 'renew' | 'forget'>
 }
 
 const ARCHIVE_TYPES = ['application/x-tar', 'application/gzip', 'application/x-gzip']
@@ -63,7 +63,7 @@ function addRoutes(scope: FastifyInstance, deps: AgentRouteDeps): void {
     async ({ tenantId, body, query }, reply) => {
       const request = body instanceof Readable ? fromArchive(query.name, body) : fromJson(deps, body)
       const { agent, isNew } = await deployAgent(deps, tenantId, request)
-      deps.spares?.refill(tenantId, { name: agent.name, warm: agent.config.warm })
+      deps.spares?.renew(tenantId, { name: agent.name, warm: agent.config.warm })
       return reply.code(isNew ? 201 : 200).send({ agent })
     },
   )

@@ -6,10 +6,7 @@ import type { Fence, SessionRow } from '../sessions/session-queries.ts'
 
 export type CheckpointRow = Selectable<CheckpointsTable>
 
-/**
- * Stores a checkpoint if this host still owns the session and it has not ended, and makes it the one that the files
- * of the session descend from.
- */
+/** Stores a checkpoint if this host still owns the session and it has not ended. */
 export async function insertCheckpoint(db: Db, fence: Fence, row: CheckpointRow): Promise<void> {
   const columns = Object.keys(row) as (keyof CheckpointRow)[]
   const { numInsertedOrUpdatedRows } = await db
@@ -36,15 +33,24 @@ export async function getCheckpoint(
   sessionId: string,
   id: string,
 ): Promise<CheckpointRow> {
-  const row = await db
+  const row = await findCheckpoint(db, tenantId, sessionId, id)
+  if (!row) throw new AshError('checkpoint_not_found', `Session ${sessionId} has no checkpoint ${id}`)
+  return row
+}
+
+export async function findCheckpoint(
+  db: Db,
+  tenantId: string,
+  sessionId: string,
+  id: string,
+): Promise<CheckpointRow | undefined> {
+  return db
     .selectFrom('checkpoints')
     .selectAll()
     .where('tenant_id', '=', tenantId)
     .where('session_id', '=', sessionId)
     .where('id', '=', id)
     .executeTakeFirst()
-  if (!row) throw new AshError('checkpoint_not_found', `Session ${sessionId} has no checkpoint ${id}`)
-  return row
 }
 
 /** Newest first. The cursor is the `created_at` of the last one of the page before: no two of a session share it. */
@@ -101,11 +107,17 @@ export async function deleteCheckpoints(db: Db, { tenantId, sessionId }: Fence):
     .execute()
 }
 
+interface PruneRules extends CheckpointSettings {
+  keep: number
+  /** Not this one, whatever the rules say. */
+  spared?: string | undefined
+}
+
 /** Forgets what is more, or older, than the session keeps, but never what its files descend from. */
 export async function pruneCheckpoints(
   db: Db,
   { tenantId, sessionId }: Pick<Fence, 'tenantId' | 'sessionId'>,
-  { keep, keepDays }: CheckpointSettings & { keep: number },
+  { keep, keepDays, spared }: PruneRules,
 ): Promise<void> {
   const oldest = keepDays === undefined ? 0 : Date.now() - keepDays * 86_400_000
   const newest = db
@@ -122,6 +134,7 @@ export async function pruneCheckpoints(
     .where('session_id', '=', sessionId)
     .where((where) => where.or([where('created_at', '<', newest), where('created_at', '<', oldest)]))
     .where('id', 'not in', currentOf(db, tenantId, sessionId))
+    .where('id', '!=', spared ?? '')
     .execute()
 }
 

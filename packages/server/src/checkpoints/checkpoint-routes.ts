@@ -94,10 +94,13 @@ export function registerCheckpointRoutes(app: FastifyInstance, deps: SessionDeps
       },
     },
     async ({ tenantId, params: { id, checkpointId } }) => {
-      if (!(await deleteCheckpoint(db, tenantId, id, checkpointId))) {
+      await getSession(db, tenantId, id)
+      // Not while the session goes back to it.
+      await deps.live.exclusive(id, async () => {
+        if (await deleteCheckpoint(db, tenantId, id, checkpointId)) return
         await getCheckpoint(db, tenantId, id, checkpointId)
         throw new AshError('session_conflict', 'The files of the session descend from this checkpoint')
-      }
+      })
       return { ok: true as const }
     },
   )

@@ -6,12 +6,12 @@ import type { SessionDeps } from '../sessions/session-deps.ts'
 import { fenceOf, type SessionRow } from '../sessions/session-queries.ts'
 import { type CheckpointRow, getCheckpoint, insertCheckpoint } from './checkpoint-queries.ts'
 import { nextMs } from './save-checkpoint.ts'
-import type { SessionSettings } from './session-settings.ts'
+import { settingsOf } from './session-settings.ts'
 import { currentCheckpoint } from './take-checkpoint.ts'
 
 /**
- * A new session, paused, that begins as another was at a checkpoint: with its conversation, its files and what it
- * may do. Nothing is copied: the log up to there is read from the parent's, the files appear with their first use.
+ * A new session, paused, that begins as another was at a checkpoint: with its conversation and its files. It may do
+ * what the other may do now, which can be less than it was. Nothing is copied: the log up to there is read from the parent's, the files appear with their first use.
  */
 export async function forkSession(
   deps: SessionDeps,
@@ -31,10 +31,12 @@ export async function forkSession(
     await getCheckpoint(deps.db, tenantId, sessionId, from.id)
     const own: CheckpointRow = {
       ...from,
+      settings: JSON.stringify(settingsOf(parent)),
       id: randomUUID(),
       session_id: randomUUID(),
-      owner_id: deps.hostId,
       reason: 'fork',
+      // Not taken over: what the parent has uploaded is safe only as long as the parent's row is there.
+      uploaded_at: null,
       created_at: nextMs(),
     }
     const row = forkRow(deps, parent, own)
@@ -51,7 +53,6 @@ function forkRow(deps: SessionDeps, parent: SessionRow, from: CheckpointRow): Se
   const env = deps.secrets.open(parent.env_sealed, envAad(parent.tenant_id, parent.id))
   return {
     ...parent,
-    ...(JSON.parse(from.settings) as SessionSettings),
     id,
     status: 'paused',
     provider: deps.provider.name,

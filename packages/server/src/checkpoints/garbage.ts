@@ -24,10 +24,10 @@ const ROWS_PER_READ = 1_000
 export async function collectGarbage(
   deps: GarbageDeps,
   tenantId: string,
-  { dryRun = false }: { dryRun?: boolean | undefined },
+  { dryRun = false, signal }: { dryRun?: boolean | undefined; signal?: AbortSignal },
 ): Promise<GarbageReport> {
   const { checkpoints: store, remote, log } = deps
-  const request = { tenantId, dryRun, checkpoints: () => listKnown(deps, tenantId) }
+  const request = { tenantId, dryRun, signal, checkpoints: () => listKnown(deps, tenantId) }
   const { deleted, kept } = await sweepLocal(store, remote, request)
   const report = { dryRun, local: deleted, kept }
   if (!remote) return report

@@ -1,5 +1,7 @@
 /** Writes that follow each other are saved together. */
 const SAVE_DELAY_MS = 1_000
+/** They are not waited for longer than this. */
+const MAX_DELAY_MS = 10_000
 
 /**
  * Files that clients write into a workspace beside its sandbox. While one is being written the files cannot be
@@ -8,7 +10,7 @@ const SAVE_DELAY_MS = 1_000
 export class OutsideWrites {
   readonly #underWay = new Map<string, number>()
   readonly #replacing = new Set<string>()
-  readonly #unsaved = new Map<string, { timer: NodeJS.Timeout; save: () => Promise<void> }>()
+  readonly #unsaved = new Map<string, { timer: NodeJS.Timeout; since: number; save: () => Promise<void> }>()
 
   /** Files of the session are being written at this moment. */
   isWriting(sessionId: string): boolean {
@@ -41,12 +43,15 @@ export class OutsideWrites {
   }
 
   saveSoon(sessionId: string, save: () => Promise<void>): void {
-    clearTimeout(this.#unsaved.get(sessionId)?.timer)
+    const now = performance.now()
+    const { timer: before, since = now } = this.#unsaved.get(sessionId) ?? {}
+    clearTimeout(before)
+    const delayMs = Math.min(SAVE_DELAY_MS, since + MAX_DELAY_MS - now)
     const timer = setTimeout(() => {
       this.#unsaved.delete(sessionId)
       void save()
-    }, SAVE_DELAY_MS)
-    this.#unsaved.set(sessionId, { timer: timer.unref(), save })
+    }, delayMs)
+    this.#unsaved.set(sessionId, { timer: timer.unref(), since, save })
   }
 
   /** Saves at once what would be saved soon. */

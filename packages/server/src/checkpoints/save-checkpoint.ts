@@ -17,7 +17,12 @@ import {
   type SessionRow,
   updateSession,
 } from '../sessions/session-queries.ts'
-import { type CheckpointRow, insertCheckpoint, pruneCheckpoints } from './checkpoint-queries.ts'
+import {
+  type CheckpointRow,
+  findCheckpoint,
+  insertCheckpoint,
+  pruneCheckpoints,
+} from './checkpoint-queries.ts'
 import { settingsOf } from './session-settings.ts'
 
 /** What a checkpoint is about. */
@@ -26,6 +31,8 @@ export interface CheckpointAbout {
   /** The last entry of the log that it covers. */
   seq: number
   turnId?: string
+  /** A checkpoint that must not be forgotten to make room: the session is about to go back to it. */
+  spared?: string
   /** The sandbox stays frozen afterwards, so that nothing changes any more. */
   staysFrozen?: boolean
 }
@@ -65,11 +72,17 @@ async function saveFiles(
   about: CheckpointAbout,
 ): Promise<CheckpointRow> {
   const startedMs = performance.now()
+  const startedAt = nextMs()
   const dirs = sessionDirs(deps.dataDir, fence.sessionId)
   if (!sandbox) await deps.disk.ensureMounted(dirs)
-  const wasFrozen = sandbox?.isFrozen === true
-  const isStill = sandbox === undefined || wasFrozen || (await sandbox.freeze())
-  const pids = !isStill ? undefined : sandbox === undefined ? [] : sandbox.pids()
+  let isFrozenHere = false
+  const pids = async () => {
+    if (!sandbox) return []
+    const wasFrozen = sandbox.isFrozen
+    const isStill = wasFrozen || (await sandbox.freeze())
+    isFrozenHere = isStill && !wasFrozen
+    return isStill ? sandbox.pids() : undefined
+  }
   let row: CheckpointRow
   try {
     row = await deps.checkpoints.save(
@@ -77,10 +90,10 @@ async function saveFiles(
       (saved) => record(deps, fence, saved, about),
     )
   } finally {
-    if (sandbox && isStill && !wasFrozen && !about.staysFrozen) sandbox.thaw()
+    if (isFrozenHere && !about.staysFrozen) sandbox?.thaw()
   }
   deps.metrics.checkpointSeconds.observe((performance.now() - startedMs) / 1000)
-  await noteCheckpoint(deps, fence, row)
+  if (row.created_at >= startedAt) await noteCheckpoint(deps, fence, row)
   return row
 }
 
@@ -93,6 +106,8 @@ export async function record(
   change: Pick<Partial<SessionRow>, 'files_pending'> = {},
 ): Promise<CheckpointRow> {
   const session = await getSession(deps.db, fence.tenantId, fence.sessionId)
+  const same = await findSame(deps, session, saved, about)
+  if (same) return same
   const row: CheckpointRow = {
     id: randomUUID(),
     tenant_id: fence.tenantId,
@@ -112,14 +127,39 @@ export async function record(
   await insertCheckpoint(deps.db, fence, row)
   faultPoint('checkpoint-recorded')
   await updateSession(deps.db, fence, { checkpoint_id: row.id, ...change })
-  const settings = JSON.parse(session.checkpoint_settings) as CheckpointSettings
-  const { checkpoints, days } = deps.retention
-  const { keep = checkpoints, keepDays = days } = settings
-  pruneCheckpoints(deps.db, fence, { keep, ...(keepDays !== undefined && { keepDays }) }).catch(
-    (error: unknown) => deps.log.error({ err: error, sessionId: fence.sessionId }, 'checkpoints not pruned'),
-  )
+  void prune(deps, session, about.spared)
   deps.uploads?.wake()
   return row
+}
+
+/** What is only asked for, and has not changed since the last checkpoint, needs no other. */
+async function findSame(
+  { db }: SessionDeps,
+  { tenant_id, id, checkpoint_id }: SessionRow,
+  { manifest }: SavedCheckpoint,
+  { reason }: CheckpointAbout,
+): Promise<CheckpointRow | undefined> {
+  if (checkpoint_id === null || reason !== 'request') return undefined
+  const current = await findCheckpoint(db, tenant_id, id, checkpoint_id)
+  return current?.manifest === manifest ? current : undefined
+}
+
+async function prune(deps: SessionDeps, session: SessionRow, spared: string | undefined): Promise<void> {
+  try {
+    await pruneCheckpoints(deps.db, fenceOf(session), { ...retentionOf(deps, session), spared })
+  } catch (error) {
+    deps.log.error({ err: error, sessionId: session.id }, 'old checkpoints of a session were not forgotten')
+  }
+}
+
+/** What a session keeps, by its own words or the operator's. */
+export function retentionOf(
+  { retention }: Pick<SessionDeps, 'retention'>,
+  { checkpoint_settings }: Pick<SessionRow, 'checkpoint_settings'>,
+) {
+  const settings = JSON.parse(checkpoint_settings) as CheckpointSettings
+  const { keep = retention.checkpoints, keepDays = retention.days } = settings
+  return { keep, ...(keepDays !== undefined && { keepDays }) }
 }
 
 let lastMs = 0
@@ -167,7 +207,9 @@ export async function saveAtRest(
   deps: SessionDeps,
   row: SessionRow,
   reason: CheckpointRow['reason'],
+  spared?: string,
 ): Promise<CheckpointRow> {
   const { lastSeq } = await deps.logs.get(fenceOf(row))
-  return saveFiles(deps, fenceOf(row), undefined, { reason, seq: lastSeq })
+  const about = { reason, seq: lastSeq, ...(spared !== undefined && { spared }) }
+  return saveFiles(deps, fenceOf(row), undefined, about)
 }

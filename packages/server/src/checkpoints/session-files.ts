@@ -1,5 +1,12 @@
-import { chmod, lstat, mkdir } from 'node:fs/promises'
-import { faultPoint, fetchCheckpoint, markSetUp, type SessionDirs, sessionDirs } from '@ash-ai/sandbox'
+import { chmod, mkdir } from 'node:fs/promises'
+import {
+  exists,
+  faultPoint,
+  fetchCheckpoint,
+  markSetUp,
+  type SessionDirs,
+  sessionDirs,
+} from '@ash-ai/sandbox'
 import { AshError, isAshError, type ResumePath } from '@ash-ai/shared'
 import type { CheckpointFiles, FileSource } from '../files/checkpoint-files.ts'
 import type { Workspace } from '../files/workspace-folder.ts'
@@ -29,13 +36,13 @@ export async function prepareFiles(deps: SessionDeps, row: SessionRow): Promise<
 export async function hasFolders({ dataDir, disk }: SessionDeps, sessionId: string): Promise<boolean> {
   const dirs = sessionDirs(dataDir, sessionId)
   await disk.ensureMounted(dirs)
-  return (await lstat(dirs.workspace).catch(() => undefined)) !== undefined
+  return exists(dirs.workspace)
 }
 
 async function restoreFiles(deps: SessionDeps, row: SessionRow, checkpointId: string): Promise<ResumePath> {
   const { tenant_id: tenantId, id: sessionId } = row
   const { manifest } = await getCheckpoint(deps.db, tenantId, sessionId, checkpointId)
-  const fetched = await ensureLocal(deps, tenantId, manifest)
+  let fetched = await ensureLocal(deps, tenantId, manifest)
   const dirs = sessionDirs(deps.dataDir, sessionId)
   // Whatever is there is half restored, or from a time that the session has left.
   await deps.disk.remove(dirs)
@@ -44,9 +51,16 @@ async function restoreFiles(deps: SessionDeps, row: SessionRow, checkpointId: st
   await deps.disk.acquire(dirs, storedLimits(row.limits).diskMb)
   try {
     await chmod(dirs.disk, 0o711)
-    const owner = ownerOf(row)
-    await deps.checkpoints.restore({ tenantId, manifest, roots: dirs, owner, indexFile: scanIndexOf(dirs) })
+    // Before the files are there: with them, but without the mark, an agent's set-up would run over them.
     await markSetUp(dirs)
+    const restore = { tenantId, manifest, roots: dirs, owner: ownerOf(row), indexFile: scanIndexOf(dirs) }
+    await deps.checkpoints.restore(restore).catch(async (error: unknown) => {
+      // The remote store may have what is damaged here.
+      if (!deps.remote || !isAshError(error, 'checkpoint_damaged')) throw error
+      await fetchCheckpoint(deps.checkpoints, deps.remote, tenantId, manifest, { verifies: true })
+      fetched = true
+      await deps.checkpoints.restore(restore)
+    })
   } finally {
     deps.disk.release(dirs)
   }
@@ -97,7 +111,9 @@ export async function openFiles(
   const row = await getOpenSession(deps.db, tenantId, sessionId)
   if (checkpointId !== undefined) return { checkpoint: await open(deps, row, checkpointId) }
   const isHere = row.files_pending === 0 && (await hasFolders(deps, sessionId))
-  if (isHere || row.checkpoint_id === null) return folderOf(deps, row)
+  if (isHere) return folderOf(deps, row)
+  if (row.checkpoint_id === null)
+    throw new AshError('no_checkpoint', `Session ${sessionId} has no files yet. Resume it once.`)
   return { checkpoint: await open(deps, row, row.checkpoint_id) }
 }
 
@@ -122,8 +138,8 @@ export async function changeFiles<Result>(
     })
     return await writing.promise
   } finally {
-    if (!deps.live.get(sessionId) || deps.live.get(sessionId)?.isPaused)
-      writes.saveSoon(sessionId, () => saveChanged(deps, row))
+    const live = deps.live.get(sessionId)
+    if (!live || live.isPaused || live.isLeaving) writes.saveSoon(sessionId, () => saveChanged(deps, row))
   }
 }
 

@@ -13,7 +13,7 @@ const KEPT = [
 ] as const
 
 /** What a session is beside its files and its conversation. Its environment is not among it: that stays sealed. */
-export type SessionSettings = Pick<SessionRow, (typeof KEPT)[number]>
+type SessionSettings = Pick<SessionRow, (typeof KEPT)[number]>
 
 export const settingsOf = (row: SessionRow): SessionSettings =>
   Object.fromEntries(KEPT.map((name) => [name, row[name]])) as SessionSettings

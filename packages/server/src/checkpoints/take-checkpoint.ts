@@ -3,13 +3,13 @@ import type { LiveSession } from '../sessions/live-sessions.ts'
 import { getOpenSession } from '../sessions/open-session.ts'
 import type { SessionDeps } from '../sessions/session-deps.ts'
 import type { SessionRow } from '../sessions/session-queries.ts'
-import { type CheckpointRow, getCheckpoint } from './checkpoint-queries.ts'
+import type { CheckpointRow } from './checkpoint-queries.ts'
 import { saveAtRest, saveLive } from './save-checkpoint.ts'
 import { getLocalCheckpoint, hasFolders } from './session-files.ts'
 
 /**
- * A checkpoint of the session as it is now: a new one, unless nothing can have changed since the last. Undefined
- * where it has no files yet.
+ * A checkpoint of the session as it is now, all of it on this host; the last one where nothing has changed since.
+ * Undefined where it has no files yet.
  */
 export async function currentCheckpoint(
   deps: SessionDeps,
@@ -26,7 +26,7 @@ export async function currentCheckpoint(
     if (present.files_pending === 0 && (await hasFolders(deps, row.id)))
       return saveAtRest(deps, present, reason)
     if (present.checkpoint_id === null) return undefined
-    return getCheckpoint(deps.db, row.tenant_id, row.id, present.checkpoint_id)
+    return getLocalCheckpoint(deps, row.tenant_id, row.id, present.checkpoint_id)
   })
 }
 
@@ -41,7 +41,7 @@ export async function checkpointFor(
   const row = await getOpenSession(deps.db, tenantId, sessionId)
   const now = await currentCheckpoint(deps, row, 'request')
   if (!now) throw new AshError('no_checkpoint', `Session ${sessionId} has no files yet. Resume it once.`)
-  return getLocalCheckpoint(deps, tenantId, sessionId, now.id)
+  return now
 }
 
 const turnOf = ({ turn }: LiveSession) => (turn ? { turnId: turn.id } : {})

@@ -34,7 +34,7 @@ export class Uploads {
   readonly #stop = new AbortController()
   /** Tenants with an upload under way. */
   readonly #busy = new Set<string>()
-  /** Sessions whose next checkpoint could not be uploaded, for a reason of its own. */
+  /** Checkpoints that could not be uploaded, each for a reason of its own. */
   readonly #paused = new Map<string, Pause>()
   /** The store itself does not work. */
   #outage: Pause = { failures: 0, untilMs: 0 }
@@ -65,8 +65,12 @@ export class Uploads {
     while (this.#resting < this.#lanes.length && !this.#stop.signal.aborted) await this.#rested.promise
   }
 
-  /** What is under way is left as it is, and done again after the next start. */
-  async close(): Promise<void> {
+  /** Goes on for so long. What is under way then is left as it is, and done again after the next start. */
+  async close(graceMs = 0): Promise<void> {
+    const late = Promise.withResolvers<void>()
+    const timeout = setTimeout(late.resolve, graceMs).unref()
+    await Promise.race([this.settled(), late.promise])
+    clearTimeout(timeout)
     this.#stop.abort()
     this.wake()
     await Promise.all(this.#lanes)
@@ -115,7 +119,7 @@ export class Uploads {
     }
   }
 
-  /** Of each session the oldest that is to be uploaded: the next one builds on it. */
+  /** Of each session the oldest that may be tried: the next one usually builds on it. */
   async #listFirst(): Promise<Upload[]> {
     const now = Date.now()
     for (const [id, { untilMs }] of this.#paused) if (untilMs < now - LAST_RETRY_MS) this.#paused.delete(id)
@@ -125,7 +129,7 @@ export class Uploads {
       .select(['id', 'tenant_id', 'session_id', 'manifest', 'created_at'])
       .where('owner_id', '=', this.#deps.hostId)
       .where('uploaded_at', 'is', null)
-    if (paused.length > 0) query = query.where('session_id', 'not in', paused)
+    if (paused.length > 0) query = query.where('id', 'not in', paused)
     const rows = await query.orderBy('created_at').limit(MAX_SESSIONS_SEEN).execute()
     return [...Map.groupBy(rows, ({ session_id }) => session_id).values()].flatMap(([first]) => first ?? [])
   }
@@ -138,13 +142,13 @@ export class Uploads {
     try {
       const put = await unlessAborted(signal, this.#upload(upload))
       this.#outage = { failures: 0, untilMs: 0 }
-      this.#paused.delete(upload.session_id)
+      this.#paused.delete(upload.id)
       log.debug({ ...about, ...put }, 'checkpoint uploaded')
     } catch (error) {
       if (signal.aborted) return
       log.warn({ ...about, err: error }, 'checkpoint not uploaded; it is tried again')
       if (isAshError(error, 'store_unavailable')) this.#outage = later(this.#outage)
-      else this.#paused.set(upload.session_id, later(this.#paused.get(upload.session_id)))
+      else this.#paused.set(upload.id, later(this.#paused.get(upload.id)))
     } finally {
       this.#busy.delete(upload.tenant_id)
       // The other lane may have found only this tenant to work for.

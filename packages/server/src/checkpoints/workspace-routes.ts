@@ -2,7 +2,15 @@ import { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { createGzip } from 'node:zlib'
 import { type CheckpointStore, receiveTar, saveTar, workspaceTar } from '@ash-ai/sandbox'
-import { AshError, Checkpoint, CheckpointId, Session, SessionId, WorkspaceUpload } from '@ash-ai/shared'
+import {
+  AshError,
+  Checkpoint,
+  CheckpointId,
+  Session,
+  SessionId,
+  STUCK_CLIENT_TIMEOUT_MS,
+  WorkspaceUpload,
+} from '@ash-ai/shared'
 import type { FastifyInstance, FastifyReply } from 'fastify'
 import type { ZodTypeProvider } from 'fastify-type-provider-zod'
 import { z } from 'zod'
@@ -35,6 +43,7 @@ const ARCHIVE_TYPES = [
 const UPLOAD_BOUNDS = { maxBytes: 4 * 1024 ** 3, maxEntries: 200_000 }
 /** Each has a thread for as long as its client takes. */
 const MAX_DOWNLOADS = 16
+const MAX_DOWNLOADS_OF_TENANT = 8
 
 const OfSession = z.object({ id: SessionId })
 const DownloadQuery = z.object({
@@ -52,7 +61,9 @@ export function registerWorkspaceRoutes(app: FastifyInstance, deps: WorkspaceRou
 }
 
 function addDownload(scope: FastifyInstance, deps: WorkspaceRouteDeps): void {
-  let downloads = 0
+  /** The tenants of those under way. */
+  const downloads: string[] = []
+  const end = (tenantId: string) => void downloads.splice(downloads.indexOf(tenantId), 1)
   scope.withTypeProvider<ZodTypeProvider>().get(
     '/api/sessions/:id/workspace',
     {
@@ -65,16 +76,18 @@ function addDownload(scope: FastifyInstance, deps: WorkspaceRouteDeps): void {
       },
     },
     async ({ tenantId, params, query }, reply) => {
-      if (downloads >= MAX_DOWNLOADS)
-        throw new AshError('too_many_readers', `${MAX_DOWNLOADS} workspaces are being downloaded already`)
-      downloads++
+      const ofTenant = downloads.filter((other) => other === tenantId).length
+      if (downloads.length >= MAX_DOWNLOADS || ofTenant >= MAX_DOWNLOADS_OF_TENANT)
+        throw new AshError('too_many_readers', 'Too many workspaces are being downloaded already; try later')
+      downloads.push(tenantId)
       try {
         const { manifest } = await deps.checkpointFor(tenantId, params.id, query.checkpointId)
         const tar = await workspaceTar(deps.checkpoints, tenantId, manifest)
-        tar.once('close', () => downloads--)
+        tar.once('close', () => end(tenantId))
+        reply.raw.setTimeout(STUCK_CLIENT_TIMEOUT_MS, () => reply.raw.destroy())
         return sendZipped(reply, tar, `${params.id}.tar.gz`)
       } catch (error) {
-        downloads--
+        end(tenantId)
         throw error
       }
     },

@@ -136,8 +136,9 @@ for (const database of testDatabases) {
       await expect(opened.db.insertInto('api_keys').values(key('late')).execute()).rejects.toThrow()
     })
 
-    test('every table has its tenant', async () => {
+    test('every table has its tenant, save the one that names the database', async () => {
       for (const { name } of await test1.db.introspection.getTables()) {
+        if (name === 'installation') continue
         const { rows } = await sql<Record<string, unknown>>`select tenant_id from ${sql.table(name)}`.execute(
           test1.db,
         )

@@ -34,6 +34,11 @@ export async function openDb({ dataDir, databaseUrl, sqliteSync }: DbOptions): P
   return { db, kind: databaseUrl === undefined ? 'sqlite' : 'postgres', close: () => db.destroy() }
 }
 
+/** Names this database, however often it is moved. */
+export async function getInstallationId(db: Db): Promise<string> {
+  return (await db.selectFrom('installation').select('id').executeTakeFirstOrThrow()).id
+}
+
 const BUSY_TIMEOUT_MS = 5000
 
 async function openSqlite(dataDir: string, sync: 'normal' | 'full'): Promise<Db> {

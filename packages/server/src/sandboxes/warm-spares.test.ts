@@ -277,6 +277,18 @@ test('a spare makes room for a session, and comes back when there is room', asyn
   await afterRetries(() => expect(pool.counts().warm).toBe(1))
 })
 
+test('a new version does not wait until the old one is tried again', async () => {
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
+  const { spares, pool, warnings, deployed, agent } = makeSpares({ max: 1 })
+  spares.refill('default', agent)
+  await until(() => expect([pool.counts().warm, warnings.length]).toEqual([1, 1]))
+  const next = agentOf({ version: 2, fingerprint: 'second' })
+  deployed.agent = next
+  spares.renew('default', next)
+  const claimed = () => spares.claim({ tenantId: 'default', agent: next, limits: DEFAULT_LIMITS })
+  await until(() => expect(claimed()).toBeDefined())
+})
+
 test('a preparation that fails leaves nothing, is told once, and is tried again later', async () => {
   vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
   bridges.failure = new Error('no memory')

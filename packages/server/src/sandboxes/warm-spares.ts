@@ -107,6 +107,14 @@ export class WarmSpares {
     this.#wake()
   }
 
+  /** The agent is deployed anew: what the last version could not have, this one need not wait for. */
+  renew(tenantId: string, agent: Pick<AgentForSession, 'name' | 'warm'>): void {
+    const key = keyOf({ tenantId, name: agent.name })
+    this.#waitMs.delete(key)
+    this.#stopRetrying(key)
+    this.refill(tenantId, agent)
+  }
+
   /** The agent is gone. */
   async forget(tenantId: string, name: string): Promise<void> {
     const kind = { tenantId, name }
@@ -178,7 +186,12 @@ export class WarmSpares {
     const limits = effectiveLimits(this.#deps.limits, agent.config.limits)
     const uid = await this.#takeUid()
     let held: Held | undefined
-    const evict = async () => held !== undefined && this.#drop(held)
+    const evict = async () => {
+      if (held === undefined || !(await this.#drop(held))) return false
+      // Not every session that takes a slot asks for spares afterwards.
+      this.#retryLater(kind, new Error('a session needed its slot'))
+      return true
+    }
     try {
       const spare = await prepareSpare(this.#deps, { tenantId, agent, limits, uid, evict })
       held = { ...kind, fingerprint: agent.fingerprint, limits, spare }

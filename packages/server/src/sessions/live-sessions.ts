@@ -25,6 +25,8 @@ export interface LiveSession {
   /** Calls that use the sandbox at this moment, beside the turn. */
   uses: number
   lastUsedMs: number
+  /** Bytes of its network when that was last looked at. */
+  seenTraffic: number
   /** Its sandbox is frozen until somebody needs it. */
   isPaused: boolean
   /** It is being paused or evicted: whoever wants it awake waits until that is over. */

@@ -17,7 +17,7 @@ import { effectiveLimits } from './effective-limits.ts'
 import { envAad } from './open-session.ts'
 import type { SessionDeps } from './session-deps.ts'
 import { deleteSession, fenceOf, getSession, insertSession, type SessionRow } from './session-queries.ts'
-import { becomeLive, identityOf, poolUse, setupOf, thawSession, useSession } from './session-wake.ts'
+import { becomeLive, identityOf, poolUse, setupOf, useSession } from './session-wake.ts'
 
 const UID_TRIES = 50
 
@@ -71,11 +71,7 @@ async function tryClaim(
   row.host_uid = spare.uid
   try {
     if (!(await insertSession(deps.db, row))) throw new Error('the host user of a spare belongs to a session')
-    await deps.live.wake(
-      row.id,
-      () => claimSpare(deps, row, agent, spare),
-      (live) => thawSession(deps, live),
-    )
+    await deps.live.wake(row.id, () => claimSpare(deps, row, agent, spare), neverFrozen)
     return true
   } catch (error) {
     deps.log.error({ err: error, sessionId: row.id }, 'a spare sandbox could not become a session')
@@ -84,6 +80,8 @@ async function tryClaim(
     return false
   }
 }
+
+const neverFrozen = () => Promise.reject(new Error('a new session has no frozen sandbox'))
 
 async function claimSpare(deps: SessionDeps, row: SessionRow, agent: AgentForSession, spare: Spare) {
   const { budget, sandbox: prepared, notes } = spare

@@ -50,16 +50,14 @@ function goOn(live: LiveSession): void {
 /** Waits for what is under way, and stops the turn that takes longer. */
 async function settleWork(live: LiveSession): Promise<void> {
   const signal = AbortSignal.any([AbortSignal.timeout(TURN_WAIT_MS), live.hurry.signal])
+  const late = new Promise((resolve) => signal.addEventListener('abort', resolve, { once: true }))
   while ((live.turn || live.uses > 0) && !signal.aborted)
-    await Promise.race([live.turn?.ended ?? sleep(WORK_POLL_MS), aborted(signal)])
+    await Promise.race([live.turn?.ended ?? sleep(WORK_POLL_MS), late])
   const { turn } = live
   if (!turn) return
   await interruptTurn(live).catch(() => {}) // A bridge that is gone has ended the turn, too.
   await turn.ended
 }
-
-const aborted = (signal: AbortSignal) =>
-  new Promise<void>((resolve) => signal.addEventListener('abort', () => resolve(), { once: true }))
 
 /** A checkpoint that fails is told of; the files themselves stay where they are. */
 async function saveForPause(deps: SessionDeps, live: LiveSession): Promise<void> {
@@ -116,23 +114,32 @@ export async function evictSession(
   // From here on whoever wants it waits, and then finds it paused.
   live.isLeaving = true
   const { sessionId, tenantId } = live.fence
-  const evicting = deps.live.exclusive(sessionId, async () => {
+  return deps.live.exclusive(sessionId, async () => {
     if (deps.live.get(sessionId) !== live) return true
     // Somebody woke it before this could begin.
     if (!live.isLeaving) return false
     deps.log.info({ sessionId, sandboxId: live.sandbox.id, reason }, 'session gives up its sandbox')
     deps.metrics.evictions.inc({ reason })
-    if (live.isPaused) {
-      await dropFrozen(deps, live, await getOpenSession(deps.db, tenantId, sessionId))
+    try {
+      if (live.isPaused) {
+        await dropFrozen(deps, live, await getOpenSession(deps.db, tenantId, sessionId))
+      } else {
+        await saveForPause(deps, live)
+        await leave(deps, live, { stops: true }).catch(ignoreConflict)
+      }
       return true
+    } finally {
+      if (live.isLeaving && deps.live.get(sessionId) === live) goOn(live)
     }
-    await saveForPause(deps, live)
-    await leave(deps, live, { stops: true }).catch(ignoreConflict)
-    return true
   })
-  return evicting.finally(() => {
-    if (live.isLeaving && deps.live.get(sessionId) === live) goOn(live)
-  })
+}
+
+/** What runs on in the background and talks to somebody is at work, too. */
+function noteTraffic(deps: SessionDeps, live: LiveSession): void {
+  const traffic = live.sandbox.traffic()
+  if (traffic === live.seenTraffic) return
+  live.seenTraffic = traffic
+  noteUse(deps, live)
 }
 
 const SWEEP_MAX_MS = 10_000
@@ -142,6 +149,7 @@ export function startIdleSweep(deps: SessionDeps): () => void {
   const sweep = async () => {
     const latest = performance.now() - deps.idleTimeoutMs
     for (const live of deps.live.all()) {
+      noteTraffic(deps, live)
       if (live.lastUsedMs > latest) continue
       await evictSession(deps, live, 'idle').catch((error: unknown) =>
         deps.log.error({ err: error, sessionId: live.fence.sessionId }, 'an idle session was not paused'),

@@ -77,7 +77,7 @@ for (const database of testDatabases) {
     test('a host that lost a session to a later epoch cannot write to it', async () => {
       const row = await insert({ status: 'active' })
       const [reclaimed] = await reclaimSessions(test_.db, 'host-a')
-      expect(reclaimed).toMatchObject({ id: row.id, status: 'paused', epoch: 2 })
+      expect(reclaimed).toMatchObject({ id: row.id, sandbox_id: null, epoch: 2 })
       await expect(moveSession(test_.db, fenceOf(row), 'active')).rejects.toMatchObject({
         code: 'session_conflict',
       })

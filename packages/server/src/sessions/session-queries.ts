@@ -204,7 +204,7 @@ export async function reclaimSessions(db: Db, ownerId: string): Promise<SessionR
     .execute()
   return db
     .updateTable('sessions')
-    .set((row) => ({ status: 'paused' as const, sandbox_id: null, epoch: row('epoch', '+', 1) }))
+    .set((row) => ({ sandbox_id: null, epoch: row('epoch', '+', 1) }))
     .where('owner_id', '=', ownerId)
     .where('status', 'in', ['starting', 'active'])
     .returningAll()
@@ -258,7 +258,7 @@ function usageOf({ model_usage }: SessionRow): ModelUsage {
 }
 
 /** The row as clients see it. */
-export function toSession(row: SessionRow, env: Record<string, string>, sandboxState: SandboxState): Session {
+export function toSession(row: SessionRow, env: Record<string, '***'>, sandboxState: SandboxState): Session {
   const config = JSON.parse(row.config) as AgentConfig
   return {
     id: row.id,
@@ -281,7 +281,7 @@ export function toSession(row: SessionRow, env: Record<string, string>, sandboxS
     autoResume: row.auto_resume === 1,
     ...(row.budget !== '{}' && { budget: JSON.parse(row.budget) as BudgetLimits }),
     usage: usageOf(row),
-    env: Object.fromEntries(Object.keys(env).map((name) => [name, '***' as const])),
+    env,
     createdAt: new Date(row.created_at).toISOString(),
     lastActiveAt: new Date(row.last_active_at).toISOString(),
     ...(row.ended_at !== null && { endedAt: new Date(row.ended_at).toISOString() }),

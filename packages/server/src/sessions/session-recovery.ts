@@ -17,6 +17,7 @@ import {
   listOwnedIds,
   moveSession,
   reclaimSessions,
+  type SessionRow,
 } from './session-queries.ts'
 
 /**
@@ -26,10 +27,15 @@ import {
 export async function recoverSessions(deps: SessionDeps): Promise<number> {
   const reclaimed = await reclaimSessions(deps.db, deps.hostId)
   for (const row of reclaimed) {
-    await endOpenTurn(deps, fenceOf(row))
-    await noteStatus(deps, fenceOf(row), 'paused')
+    const fence = fenceOf(row)
+    await endOpenTurn(deps, fence)
+    // Only now: a server that is killed here as well finds it again.
+    await moveSession(deps.db, fence, 'paused', { sandbox_id: null }).then(
+      () => noteStatus(deps, fence, 'paused'),
+      ignoreConflict,
+    )
   }
-  await finishEnding(deps)
+  for (const row of await listHalfEnded(deps.db, deps.hostId)) await finishEnding(deps, row)
   await removeLeftovers(deps)
   return reclaimed.length
 }
@@ -55,16 +61,36 @@ async function removeLeftovers(deps: SessionDeps): Promise<void> {
   for (const id of await readdir(join(dataDir, 'sandboxes')).catch(() => [])) {
     const dirs = sessionDirs(dataDir, id)
     if (kept.has(id)) await rm(dirs.run, { recursive: true, force: true })
-    else await deps.disk.remove(dirs)
+    else await removeUnknown(deps, id)
   }
 }
 
-/** The server was killed while it ended these: a host user, or checkpoints, are still theirs. */
-async function finishEnding(deps: SessionDeps): Promise<void> {
-  for (const row of await listHalfEnded(deps.db, deps.hostId)) {
+/** Of a spare, or of a session that has ended; never of one that is open, whoever it belongs to. */
+async function removeUnknown(deps: SessionDeps, id: string): Promise<void> {
+  const row = await deps.db.selectFrom('sessions').selectAll().where('id', '=', id).executeTakeFirst()
+  if (row && row.status !== 'ended') {
+    deps.log.error({ sessionId: id, ownerId: row.owner_id }, 'a session of another host has files here')
+  } else if (row?.owner_id === deps.hostId) {
+    await finishEnding(deps, row)
+  } else {
+    await removeFolder(deps, id)
+  }
+}
+
+/** The server was killed while it ended this one. What cannot be cleared up now is tried at the next start. */
+async function finishEnding(deps: SessionDeps, row: SessionRow): Promise<void> {
+  try {
     await endOpenTurn(deps, fenceOf(row))
     await clearSession(deps, row)
+  } catch (error) {
+    deps.log.error({ err: error, sessionId: row.id }, 'what is left of an ended session was not removed')
   }
+}
+
+async function removeFolder({ disk, dataDir, log }: SessionDeps, id: string): Promise<void> {
+  await disk
+    .remove(sessionDirs(dataDir, id))
+    .catch((error: unknown) => log.error({ err: error, folder: id }, 'a folder was not removed'))
 }
 
 /** At the same time: more would only wait for the disk. */
@@ -93,7 +119,7 @@ export async function stopSessions(deps: SessionDeps, deadlineMs: number): Promi
   const turns = Promise.allSettled(sessions.map((live) => live.turn?.ended))
   await Promise.race([turns, new Promise((resolve) => setTimeout(resolve, deadlineMs).unref())])
   await saveAll(deps, sessions, deadlineMs)
-  await deps.writes.flush()
+  await Promise.race([deps.writes.flush(), new Promise((resolve) => setTimeout(resolve, deadlineMs).unref())])
   const mine = sessions.filter((live) => deps.live.release(live))
   for (const live of mine) await endPermissions(deps, live, SERVER_STOPPED)
   // Before the sandboxes go, so that a turn cut off here says why and not that its sandbox died.

@@ -122,11 +122,9 @@ export function registerSessionRoutes(app: FastifyInstance, deps: SessionDeps): 
         response: { 200: OneSession.extend({ resumed: ResumePath }) },
       },
     },
-    async ({ tenantId, params: { id } }) => {
-      const wasAwake = deps.live.awake(id) !== undefined
-      const cameBy = await resumeSession(deps, tenantId, id)
-      const session = show(await getSession(deps.db, tenantId, id))
-      return { session, resumed: wasAwake ? ('none' as const) : cameBy }
+    async ({ tenantId, params }) => {
+      const { row, resumed } = await resumeSession(deps, tenantId, params.id)
+      return { session: show(row), resumed }
     },
   )
 
@@ -137,7 +135,7 @@ export function registerSessionRoutes(app: FastifyInstance, deps: SessionDeps): 
         tags,
         summary: 'A new session, paused, that begins as this one was at a checkpoint',
         params: Params,
-        body: ForkRequest.optional(),
+        body: ForkRequest.nullish(),
         response: { 201: OneSession },
       },
     },

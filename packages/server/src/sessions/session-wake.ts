@@ -38,6 +38,8 @@ import { relayUnsolicited } from './turns.ts'
 interface WakeOptions {
   /** Somebody asked for it to be awake: also a session that does not wake by itself does. */
   isResume?: boolean
+  /** Hears how the session is stored, where that is all it took. */
+  onThawed?: (row: SessionRow) => void
 }
 
 /** Uses the sandbox of a session, which is woken if need be. Meanwhile it is neither paused nor evicted. */
@@ -70,12 +72,16 @@ export async function resumeSession(
   deps: SessionDeps,
   tenantId: string,
   sessionId: string,
-): Promise<ResumePath> {
-  const hasEnded = async () => (await getSession(deps.db, tenantId, sessionId)).status === 'ended'
+): Promise<{ row: SessionRow; resumed: ResumePath }> {
+  if (deps.live.awake(sessionId)?.fence.tenantId === tenantId)
+    return { row: await getSession(deps.db, tenantId, sessionId), resumed: 'none' }
+  let thawed: SessionRow | undefined
+  const options = { isResume: true, onThawed: (row: SessionRow) => (thawed = row) }
   try {
-    return await useSession(deps, tenantId, sessionId, async (live) => live.cameBy, { isResume: true })
+    const resumed = await useSession(deps, tenantId, sessionId, async ({ cameBy }) => cameBy, options)
+    return { row: thawed ?? (await getSession(deps.db, tenantId, sessionId)), resumed }
   } catch (error) {
-    if (!isAshError(error, 'session_ended') || !(await hasEnded())) throw error
+    if (!isAshError(error, 'session_ended')) throw error
     throw new AshError('session_gone', `Session ${sessionId} has ended and cannot be resumed`)
   }
 }
@@ -84,14 +90,15 @@ async function wakeSession(
   deps: SessionDeps,
   tenantId: string,
   sessionId: string,
-  { isResume = false }: WakeOptions,
+  { isResume = false, onThawed }: WakeOptions,
 ): Promise<LiveSession> {
-  // Before the start is shared: another tenant's attempt must not become the owner's.
-  const { status, auto_resume } = await getSession(deps.db, tenantId, sessionId)
-  if (auto_resume === 0 && !isResume && (status === 'paused' || status === 'error'))
-    throw new AshError('session_paused', `Session ${sessionId} is ${status}. Resume it first.`)
+  const paused = deps.live.get(sessionId)
+  const isKnown = isResume && paused?.isPaused && paused.fence.tenantId === tenantId
+  // Before a start is shared: another tenant's attempt must not become the owner's.
+  if (!isKnown) assertWakes(await getSession(deps.db, tenantId, sessionId), isResume)
   const start = async () => {
     const row = await getOpenSession(deps.db, tenantId, sessionId)
+    assertWakes(row, isResume)
     try {
       return await startLiveSession(deps, row)
     } catch (error) {
@@ -99,18 +106,35 @@ async function wakeSession(
       throw error
     }
   }
-  return deps.live.wake(sessionId, start, (live) => thawSession(deps, live))
+  return deps.live.wake(sessionId, start, async (live) => {
+    if (!isResume) assertWakes(await getOpenSession(deps.db, tenantId, sessionId), isResume)
+    onThawed?.(await thawSession(deps, live))
+  })
+}
+
+/** A session may be made to wake only when somebody asks for that. */
+function assertWakes({ id, status, auto_resume }: SessionRow, isResume: boolean): void {
+  if (auto_resume === 1 || isResume || (status !== 'paused' && status !== 'error')) return
+  throw new AshError('session_paused', `Session ${id} is ${status}. Resume it first.`)
 }
 
 /** A session that was paused and kept its sandbox goes on where it was. */
-export async function thawSession(deps: SessionDeps, live: LiveSession): Promise<void> {
+async function thawSession(deps: SessionDeps, live: LiveSession): Promise<SessionRow> {
   // Together: what a host may not change, it may not note either.
-  await Promise.all([moveSession(deps.db, live.fence, 'active'), noteStatus(deps, live.fence, 'active')])
+  const stored = Promise.all([
+    moveSession(deps.db, live.fence, 'active', {}, ['active', 'paused']),
+    noteStatus(deps, live.fence, 'active'),
+  ])
   live.sandbox.thaw()
+  const [row] = await stored.catch(async (error: unknown) => {
+    await live.sandbox.freeze()
+    throw error
+  })
   live.isPaused = false
   live.isLeaving = false
   live.cameBy = 'warm'
   deps.metrics.resumes.inc({ path: 'warm' })
+  return row
 }
 
 async function startLiveSession(deps: SessionDeps, row: SessionRow): Promise<LiveSession> {
@@ -118,7 +142,7 @@ async function startLiveSession(deps: SessionDeps, row: SessionRow): Promise<Liv
   const fence = fenceOf(row)
   const agent = await getAgentForSession(deps, row.tenant_id, row.agent_name, row.agent_version)
   const isNew = row.status === 'starting'
-  if (!isNew) await moveSession(deps.db, fence, 'starting')
+  if (!isNew) await moveSession(deps.db, fence, 'starting', {}, ['active', 'paused', 'error'])
   const cameBy = await prepareFiles(deps, row)
   const budget = openBudget(deps, row)
   const log = await deps.logs.get(fence)
@@ -163,6 +187,7 @@ export async function becomeLive(
       cameBy,
       uses: 0,
       lastUsedMs: performance.now(),
+      seenTraffic: 0,
       isPaused: false,
       isLeaving: false,
       hurry: new AbortController(),
@@ -242,15 +267,19 @@ export const poolUse = (deps: SessionDeps, row: SessionRow) => ({
 })
 
 async function noteFailedStart(deps: SessionDeps, row: SessionRow, error: unknown): Promise<void> {
-  deps.metrics.sandboxStarts.inc({ outcome: 'failed' })
   const { code, message } = describe(error)
-  deps.log.error({ sessionId: row.id, code, err: error }, 'sandbox did not start')
-  const wasPaused = isAshError(error, 'pool_full') && row.status === 'paused'
+  if (isAshError(error, 'pool_full')) {
+    deps.log.info({ sessionId: row.id }, 'no room for a sandbox')
+  } else {
+    deps.metrics.sandboxStarts.inc({ outcome: 'failed' })
+    deps.log.error({ sessionId: row.id, code, err: error }, 'sandbox did not start')
+  }
+  // For want of room nothing happened to it: it stays what it was.
+  const isRefused = isAshError(error, 'pool_full') && (row.status === 'paused' || row.status === 'error')
+  const failed = { status: 'error' as const, error_code: code, error_message: message }
+  const { status, error_code, error_message } = isRefused ? row : failed
   // Not stored where the session was ended or taken over meanwhile.
-  await (wasPaused
-    ? moveSession(deps.db, fenceOf(row), 'paused')
-    : moveSession(deps.db, fenceOf(row), 'error', { error_code: code, error_message: message })
-  ).catch(ignoreConflict)
+  await moveSession(deps.db, fenceOf(row), status, { error_code, error_message }).catch(ignoreConflict)
 }
 
 function openBudget({ prices }: SessionDeps, row: SessionRow): Budget {
@@ -274,6 +303,8 @@ async function watchSandbox(deps: SessionDeps, live: LiveSession): Promise<void>
       deps.log.error({ err: error, sessionId: live.fence.sessionId }, 'a sandbox did not stop cleanly'),
     )
   await live.turn?.ended
+  // A checkpoint that was begun must not be stored after what becomes of the session next.
+  await live.saving
   if (!deps.live.release(live)) return
   deps.log.warn({ sessionId: live.fence.sessionId, sandboxId: live.sandbox.id, code }, 'sandbox ended')
   if (wasPaused) {

@@ -15,6 +15,10 @@ export const Health = z
       .enum(['anthropic', 'offline'])
       .describe('Whether answers come from the model API or the offline model'),
     sandboxes: z.object({ live: z.number().int(), max: z.number().int() }),
+    snapshotStore: z
+      .enum(['ok', 'unreachable'])
+      .optional()
+      .describe('Whether ASH_SNAPSHOT_URL answered when it was last asked'),
   })
   .meta({ id: 'Health' })
 export type Health = z.infer<typeof Health>

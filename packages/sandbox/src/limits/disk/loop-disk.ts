@@ -1,6 +1,6 @@
-import { chmod, lstat, mkdir, statfs } from 'node:fs/promises'
+import { chmod, mkdir, statfs } from 'node:fs/promises'
 import { join } from 'node:path'
-import { removeSessionDirs, type SessionDirs } from '../../session-dirs.ts'
+import { exists, removeSessionDirs, type SessionDirs } from '../../session-dirs.ts'
 import type { DiskBackend, DiskState } from './disk-backend.ts'
 import { makeImage, mountImage, mountUsedImage, trim, tryUnmount, unmount } from './ext4-image.ts'
 import { PolledDisk } from './polled-disk.ts'
@@ -135,8 +135,6 @@ export class LoopDisk implements DiskBackend {
 }
 
 const imageOf = (dirs: SessionDirs) => join(dirs.root, 'disk.img')
-
-const exists = async (path: string) => (await lstat(path).catch(() => undefined)) !== undefined
 
 /** Made while this machine could not mount: such a session keeps its folders, and they are polled. */
 async function isPlain(dirs: SessionDirs): Promise<boolean> {

@@ -1,9 +1,8 @@
 import { execFile } from 'node:child_process'
-import { lstat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { AshError } from '@ash-ai/shared'
-import { removeSessionDirs, type SessionDirs } from '../../session-dirs.ts'
+import { exists, removeSessionDirs, type SessionDirs } from '../../session-dirs.ts'
 import { type DiskBackend, type DiskState, INODES_PER_MB } from './disk-backend.ts'
 
 const run = promisify(execFile)
@@ -28,13 +27,7 @@ export class PolledDisk implements DiskBackend {
   readonly #counts = new Map<string, Count>()
 
   async acquire(dirs: SessionDirs): Promise<void> {
-    // Without this check a session would silently begin anew in an empty folder.
-    if (await lstat(join(dirs.root, 'disk.img')).catch(() => undefined)) {
-      throw new AshError(
-        'provider_unavailable',
-        'The files of this session are in a disk image, which this server cannot mount. Run it as root, with e2fsprogs installed.',
-      )
-    }
+    await assertNoImage(dirs)
     this.#counts.delete(dirs.root)
   }
 
@@ -42,7 +35,9 @@ export class PolledDisk implements DiskBackend {
     this.#counts.delete(dirs.root)
   }
 
-  async ensureMounted(): Promise<void> {}
+  async ensureMounted(dirs: SessionDirs): Promise<void> {
+    await assertNoImage(dirs)
+  }
 
   /** As last counted; the next count begins when it is due, and is not waited for. */
   async stateOf(dirs: SessionDirs, diskMb: number): Promise<DiskState> {
@@ -58,6 +53,15 @@ export class PolledDisk implements DiskBackend {
   }
 
   async close(): Promise<void> {}
+}
+
+/** Without this check a session would silently begin anew in an empty folder. */
+async function assertNoImage({ root }: SessionDirs): Promise<void> {
+  if (!(await exists(join(root, 'disk.img')))) return
+  throw new AshError(
+    'provider_unavailable',
+    'The files of this session are in a disk image, which this server cannot mount. Run it as root, with e2fsprogs installed.',
+  )
 }
 
 async function recount(count: Count, folder: string, diskMb: number): Promise<void> {

@@ -13,7 +13,14 @@ export const emptyPool = () =>
 
 /** A session whose sandbox is whatever the test gives, awake in `sessions`. */
 export function wakeWith(sessions: LiveSessions, sessionId: string, live: object): Promise<LiveSession> {
-  const session = { uses: 0, isPaused: false, isLeaving: false, savesTurns: false, ...live }
+  // The object itself: the test may change it later.
+  const session = Object.assign(live, {
+    uses: 0,
+    isPaused: false,
+    isLeaving: false,
+    savesTurns: false,
+    ...live,
+  })
   return sessions.wake(
     sessionId,
     async () => session as unknown as LiveSession,
