@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto'
-import { chmod, mkdir, readFile, writeFile } from 'node:fs/promises'
+import { chmod, mkdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 
@@ -25,6 +25,8 @@ export async function openDataDir(dataDir: string): Promise<DataDir> {
   // Files of all tenants: nobody but the server looks in there.
   await mkdir(join(dataDir, 'snapshots'), { recursive: true, mode: 0o700 })
   const release = takeLock(dataDir)
+  // What was half written when a server was killed, an uploaded archive perhaps.
+  await rm(join(dataDir, 'snapshots', 'tmp'), { recursive: true, force: true })
   return { hostId: await readHostId(join(dataDir, 'host-id')), release }
 }
 

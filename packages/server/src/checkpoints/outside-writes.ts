@@ -12,6 +12,8 @@ export class OutsideWrites {
   readonly #replacing = new Set<string>()
   readonly #unsaved = new Map<string, { timer: NodeJS.Timeout; since: number; save: () => Promise<void> }>()
 
+  readonly #saving = new Set<Promise<void>>()
+
   /** Files of the session are being written at this moment. */
   isWriting(sessionId: string): boolean {
     return this.#underWay.has(sessionId)
@@ -49,16 +51,24 @@ export class OutsideWrites {
     const delayMs = Math.min(SAVE_DELAY_MS, since + MAX_DELAY_MS - now)
     const timer = setTimeout(() => {
       this.#unsaved.delete(sessionId)
-      void save()
+      this.#save(save)
     }, delayMs)
     this.#unsaved.set(sessionId, { timer: timer.unref(), since, save })
   }
 
-  /** Saves at once what would be saved soon. */
+  /** Saves at once what would be saved soon, and resolves when everything is. */
   async flush(): Promise<void> {
     const unsaved = [...this.#unsaved.values()]
     this.#unsaved.clear()
-    for (const { timer } of unsaved) clearTimeout(timer)
-    await Promise.all(unsaved.map(({ save }) => save()))
+    for (const { timer, save } of unsaved) {
+      clearTimeout(timer)
+      this.#save(save)
+    }
+    await Promise.all(this.#saving)
+  }
+
+  #save(save: () => Promise<void>): void {
+    const saving = save().finally(() => this.#saving.delete(saving))
+    this.#saving.add(saving)
   }
 }

@@ -24,11 +24,13 @@ export async function rollbackSession(
     const target = await getCheckpoint(deps.db, tenantId, sessionId, checkpointId)
     faultPoint('rollback-saved')
     const change = { checkpoint_id: target.id, files_pending: 1, sdk_session_id: target.sdk_session_id }
-    const paused = await moveSession(deps.db, fenceOf(row), 'paused', change, ['paused', 'error'])
-    faultPoint('rollback-stored')
     const log = await deps.logs.get(fenceOf(row))
     const rolledBackTo = { checkpointId: target.id, seq: target.seq }
-    await log.append('status', null, JSON.stringify({ status: 'paused', rolledBackTo }))
+    const [paused] = await Promise.all([
+      moveSession(deps.db, fenceOf(row), 'paused', change, ['paused', 'error']),
+      log.append('status', null, JSON.stringify({ status: 'paused', rolledBackTo })),
+    ])
+    faultPoint('rollback-stored')
     return paused
   })
 }

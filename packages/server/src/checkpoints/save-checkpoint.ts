@@ -175,8 +175,10 @@ export async function noteCheckpoint(
   fence: Fence,
   { id, seq, reason, files, bytes, turn_id }: CheckpointRow,
 ): Promise<void> {
-  const data: CheckpointEventData = { id, seq, reason, files, bytes }
-  await (await deps.logs.get(fence)).append('checkpoint', turn_id, JSON.stringify(data))
+  const about = turn_id === null ? {} : { turnId: turn_id }
+  const data: CheckpointEventData = { id, seq, ...about, reason, files, bytes }
+  // Of no turn: it comes after the end of the one it follows, and perhaps within the next.
+  await (await deps.logs.get(fence)).append('checkpoint', null, JSON.stringify(data))
 }
 
 /** After a turn. What goes wrong is told in the log: the files themselves are still there. */

@@ -74,7 +74,10 @@ async function leave(
 ): Promise<SessionRow> {
   // Calls that did not end in time would hang until somebody resumes the session.
   const keeps = !stops && live.sandbox.isFrozen && live.uses === 0
-  const row = await moveSession(deps.db, live.fence, 'paused', keeps ? {} : { sandbox_id: null })
+  const [row] = await Promise.all([
+    moveSession(deps.db, live.fence, 'paused', keeps ? {} : { sandbox_id: null }),
+    noteStatus(deps, live.fence, 'paused'),
+  ])
   faultPoint('pause-stored')
   if (keeps) {
     live.isPaused = true
@@ -84,7 +87,6 @@ async function leave(
     await live.sandbox.stop()
   }
   faultPoint('pause-stopped')
-  await noteStatus(deps, live.fence, 'paused')
   return row
 }
 

@@ -108,7 +108,8 @@ async function wakeSession(
   }
   return deps.live.wake(sessionId, start, async (live) => {
     if (!isResume) assertWakes(await getOpenSession(deps.db, tenantId, sessionId), isResume)
-    onThawed?.(await thawSession(deps, live))
+    const row = await thawSession(deps, live)
+    onThawed?.(row)
   })
 }
 

@@ -102,6 +102,8 @@ export const WorkspaceUpload = z.object({
 export interface CheckpointEventData {
   id: string
   seq: number
+  /** The turn that it follows. */
+  turnId?: string
   reason: (typeof CHECKPOINT_REASONS)[number]
   files: number
   bytes: number

@@ -21,6 +21,7 @@ export function valueOfEvent(event: SessionEvent): { seq: number; type: string; 
   const { id, type, ...rest } = event
   const seq = Number(id)
   if (event.type === 'message') return { seq, type, data: event.message }
+  if (event.type === 'checkpoint') return { seq, type, data: event.checkpoint }
   if ('data' in event) return { seq, type, data: event.data }
   return { seq, type, data: rest }
 }
