@@ -65,9 +65,12 @@ export async function installAgent(
   await runScript(run, 'install.sh')
 }
 
+export const hasScript = ({ dir }: Pick<AgentForSession, 'dir'>, name: 'install.sh' | 'startup.sh') =>
+  exists(join(dir, name))
+
 /** Runs a script of the agent, if it has it. Throws `setup_failed`. */
 export async function runScript(run: SetupRun, name: 'install.sh' | 'startup.sh'): Promise<void> {
-  if (!(await exists(join(run.agent.dir, name)))) return
+  if (!(await hasScript(run.agent, name))) return
   // By its path: the agent may have put another bash where its own programs are.
   await runStep(run, { name, command: `exec /bin/bash "$ASH_AGENT_DIR/${name}"` }, SCRIPT_TIMEOUT_MS)
 }

@@ -46,7 +46,18 @@ export const isSame = (secrets: SecretBox, row: AgentVersionsTable, next: NewVer
   isDeepStrictEqual(toConfig(row.config), next.config) &&
   isDeepStrictEqual(openEnv(secrets, row), next.env)
 
-export const toConfig = (json: string): DeployConfig => DeployConfig.parse(JSON.parse(json))
+const MAX_REMEMBERED = 200
+/** By their text: each new session asks for the configuration of its agent. */
+const configs = new Map<string, DeployConfig>()
+
+export function toConfig(json: string): DeployConfig {
+  const known = configs.get(json)
+  if (known) return known
+  const config = DeployConfig.parse(JSON.parse(json))
+  if (configs.size >= MAX_REMEMBERED) configs.clear()
+  configs.set(json, config)
+  return config
+}
 
 export const openEnv = (secrets: SecretBox, row: AgentVersionsTable): AgentEnv =>
   secrets.open(row.env_sealed, envAad(row.tenant_id, row.agent_name, row.version)) as AgentEnv

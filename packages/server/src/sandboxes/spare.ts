@@ -3,6 +3,7 @@ import {
   Budget,
   type DiskBackend,
   type Layer,
+  markSetUp,
   type PoolUse,
   type PreparedSandbox,
   type PriceTable,
@@ -10,10 +11,11 @@ import {
   roomMb,
   type SandboxPool,
   type SandboxRequest,
+  type SessionDirs,
   sessionDirs,
 } from '@ash-ai/sandbox'
 import { AshError, type Limits } from '@ash-ai/shared'
-import { needsInstall, type SetupNote } from '../agents/agent-install.ts'
+import { hasScript, needsInstall, type SetupNote } from '../agents/agent-install.ts'
 import type { AgentLayers } from '../agents/agent-layers.ts'
 import type { AgentForSession } from '../agents/agent-queries.ts'
 import { findLayer, layerDir } from '../agents/layer-store.ts'
@@ -38,6 +40,8 @@ export interface Spare {
   sandbox: PreparedSandbox
   /** Without limits, and nothing spent. */
   budget: Budget
+  /** Nothing of the agent is left to be run in it. */
+  isSetUp: boolean
   /** What the set-up of the agent said, for the log of the session. */
   notes: SetupNote[]
   /** Before `configure`: whose credentials it may use from now on, and who hears of it. */
@@ -86,11 +90,23 @@ export async function prepareSpare(deps: SpareDeps, request: SpareRequest): Prom
     const bind = (to: SpareIdentity) => {
       identity = to
     }
-    return { sessionId, uid, sandbox, budget, notes, bind }
+    const isSetUp = await finishSetUp(deps, agent, dirs)
+    return { sessionId, uid, sandbox, budget, isSetUp, notes, bind }
   } catch (error) {
     await deps.disk.remove(dirs)
     throw error
   }
+}
+
+/** Says whether nothing is left to do: `startup.sh` is for the session, whose variables it may need. */
+async function finishSetUp(
+  { layers }: SpareDeps,
+  agent: AgentForSession,
+  dirs: SessionDirs,
+): Promise<boolean> {
+  if (await needsInstall(agent)) return layers !== undefined && !(await hasScript(agent, 'startup.sh'))
+  await markSetUp(dirs)
+  return !(await hasScript(agent, 'startup.sh'))
 }
 
 /** Whether a spare can be had without building anything: what an agent installs, its first session builds. */

@@ -40,10 +40,9 @@ export async function createSession(
   const make = (id: string) => newRow(deps, tenantId, agent, { id, env, config, limits, settings })
   const spare = deps.spares.claim({ tenantId, agent, limits })
   try {
-    const isWarm = spare !== undefined && (await tryClaim(deps, make(spare.sessionId), agent, spare))
-    deps.metrics.creates.inc({ path: isWarm ? 'warm' : 'cold' })
-    if (isWarm) return await getSession(deps.db, tenantId, spare.sessionId)
-    return await startCold(deps, make(randomUUID()))
+    const claimed = spare && (await tryClaim(deps, make(spare.sessionId), agent, spare))
+    deps.metrics.creates.inc({ path: claimed ? 'warm' : 'cold' })
+    return claimed ?? (await startCold(deps, make(randomUUID())))
   } finally {
     // After the reply.
     setImmediate(() => deps.spares.refill(tenantId, agent))
@@ -61,38 +60,53 @@ async function startCold(deps: SessionDeps, row: SessionRow): Promise<SessionRow
   return getSession(deps.db, row.tenant_id, row.id)
 }
 
-/** Makes a spare the sandbox of a session. False where it turns out to be of no use; then nothing of it is left. */
+/** Makes a spare the sandbox of a session. Undefined where it turns out to be of no use; then nothing of it is left. */
 async function tryClaim(
   deps: SessionDeps,
   row: SessionRow,
   agent: AgentForSession,
   spare: Spare,
-): Promise<boolean> {
-  row.host_uid = spare.uid
+): Promise<SessionRow | undefined> {
+  let active: SessionRow | undefined
+  const start = async () => {
+    const { live, row: stored } = await claimSpare(deps, { ...row, host_uid: spare.uid }, agent, spare)
+    active = stored
+    return live
+  }
   try {
-    if (!(await insertSession(deps.db, row))) throw new Error('the host user of a spare belongs to a session')
-    await deps.live.wake(row.id, () => claimSpare(deps, row, agent, spare), neverFrozen)
-    return true
+    await deps.live.wake(row.id, start, neverFrozen)
+    return active
   } catch (error) {
     deps.log.error({ err: error, sessionId: row.id }, 'a spare sandbox could not become a session')
     await deps.spares.discard(spare)
     await deleteSession(deps.db, fenceOf(row))
-    return false
+    return undefined
   }
 }
 
 const neverFrozen = () => Promise.reject(new Error('a new session has no frozen sandbox'))
 
 async function claimSpare(deps: SessionDeps, row: SessionRow, agent: AgentForSession, spare: Spare) {
-  const { budget, sandbox: prepared, notes } = spare
+  const { budget, sandbox: prepared, isSetUp, notes } = spare
   spare.bind(identityOf(deps, row))
   budget.setLimits(JSON.parse(row.budget) as BudgetLimits)
   prepared.setNetwork(parsePolicy(JSON.parse(row.network) as Network))
   deps.pool.claim(prepared.id, poolUse(deps, row))
-  const sandbox = await prepared.configure(setupOf(deps, row, agent))
+  const sandbox = await alongside(prepared.configure(setupOf(deps, row, agent)), insertNew(deps, row))
   const log = await deps.logs.get(fenceOf(row))
   for (const { type, data } of notes) await log.append(type, null, JSON.stringify(data))
-  return becomeLive(deps, row, { agent, sandbox, budget, log, cameBy: 'none' })
+  return becomeLive(deps, row, { agent, sandbox, budget, log, isSetUp, cameBy: 'none' })
+}
+
+/** The result of the first; both are over, also where one fails. */
+async function alongside<Result>(work: Promise<Result>, other: Promise<void>): Promise<Result> {
+  await Promise.allSettled([work, other])
+  await other
+  return work
+}
+
+async function insertNew({ db }: SessionDeps, row: SessionRow): Promise<void> {
+  if (!(await insertSession(db, row))) throw new Error('the host user of a spare belongs to a session')
 }
 
 interface NewSession {

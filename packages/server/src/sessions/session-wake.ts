@@ -150,7 +150,7 @@ async function startLiveSession(deps: SessionDeps, row: SessionRow): Promise<Liv
   const layer = await acquireLayer(deps, row, { agent, owner: ownerOf(row) }, log)
   const sandbox = await startSandbox(deps, row, agent, budget, layer).finally(() => layer?.release())
   if (!isNew) deps.metrics.resumes.inc({ path: cameBy })
-  return becomeLive(deps, row, { agent, sandbox, budget, log, cameBy })
+  return (await becomeLive(deps, row, { agent, sandbox, budget, log, cameBy })).live
 }
 
 export interface Started {
@@ -159,21 +159,25 @@ export interface Started {
   budget: Budget
   log: EventLog
   cameBy: ResumePath
+  /** Nothing of the agent is left to be run in it. */
+  isSetUp?: boolean
 }
 
 /** What remains to be done when a session has its sandbox. */
 export async function becomeLive(
   deps: SessionDeps,
   row: SessionRow,
-  { agent, sandbox, budget, log, cameBy }: Started,
-): Promise<LiveSession> {
+  { agent, sandbox, budget, log, cameBy, isSetUp = false }: Started,
+): Promise<{ live: LiveSession; row: SessionRow }> {
   const fence = fenceOf(row)
   try {
     const dirs = sessionDirs(deps.dataDir, row.id)
     const policy = parsePolicy(JSON.parse(row.network) as Network)
-    await setUpAgent(deps.install, { sandbox, agent, log, dirs, policy })
-    await moveSession(deps.db, fence, 'active', { sandbox_id: sandbox.id })
-    await noteStatus(deps, fence, 'active')
+    if (!isSetUp) await setUpAgent(deps.install, { sandbox, agent, log, dirs, policy })
+    const [active] = await Promise.all([
+      moveSession(deps.db, fence, 'active', { sandbox_id: sandbox.id }),
+      noteStatus(deps, fence, 'active'),
+    ])
     const live: LiveSession = {
       fence,
       sandbox,
@@ -198,7 +202,7 @@ export async function becomeLive(
     }
     live.gone = watchSandbox(deps, live)
     void relayUnsolicited(deps, live)
-    return live
+    return { live, row: active }
   } catch (error) {
     await sandbox.stop()
     throw error
