@@ -69,3 +69,10 @@ test('files in an image that cannot be mounted are not silently replaced by none
   const error = await disk.acquire(dirs).catch((thrown: unknown) => thrown)
   expect(isAshError(error, 'provider_unavailable')).toBe(true)
 })
+
+test('files in an image that cannot be mounted are not taken for none', async () => {
+  const { dirs, disk } = await makeSession()
+  await writeFile(join(dirs.root, 'disk.img'), '')
+  await expect(disk.ensureMounted(dirs)).rejects.toMatchObject({ code: 'provider_unavailable' })
+  expect(await readdir(dirs.root)).toContain('disk.img')
+})
