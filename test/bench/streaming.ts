@@ -26,7 +26,8 @@ const INTRODUCTION = [
   'Ash runs whole (HTTP, keys, log with commit before send, SQLite, bwrap, bridge); an instant stand-in takes the',
   "agent SDK's place. The floor is bare Fastify that writes the request to the Unix socket of another process and",
   'each line of its answer as one SSE frame, with as many processes as Ash has bridges. The clients are one process',
-  'with a kept connection for each session. Ash and the floor take turns of some tenths of a second.',
+  'with a kept connection for each session. Ash and the floor take turns of some tenths of a second. Files are saved',
+  'only when a session pauses: what a checkpoint after each turn costs is in lifecycle.md.',
 ]
 
 const yes = (isMet: boolean) => (isMet ? 'yes' : '**no**')

@@ -103,7 +103,7 @@ describe('the layer of an agent version', () => {
     expect(startsOf(await logOf(second.id))).toEqual(['layer: Reused', 'startup.sh: '])
     const see = 'cat stamp ~/kept; stat -c %u stamp ~/kept . ~; echo mine >> ~/kept'
     expect(await exec(second.id, see)).toBe(await exec(first.id, see))
-    await server.client.sessions.pause(second.id)
+    await server.client.sessions.stop(second.id)
     await server.client.sessions.resume(second.id)
     expect(await exec(second.id, 'cat ~/kept started.txt')).toBe('kept\nmine\nstarted\nstarted\n')
     expect(await layersOf('prepared')).toHaveLength(1)
@@ -415,7 +415,7 @@ test('what the agent made of its scripts afterwards does not run', async () => {
   await server.client.sessions.exec(id, {
     command: 'echo "echo changed > which.txt" > startup.sh; rm which.txt',
   })
-  await server.client.sessions.pause(id)
+  await server.client.sessions.stop(id)
   await server.client.sessions.resume(id)
   expect(await server.client.files.readText(id, 'which.txt')).toBe('original\n')
   await server.client.sessions.end(id)

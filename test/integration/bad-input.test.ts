@@ -215,10 +215,16 @@ describe('an id', () => {
   const validBody = (path: string) =>
     path.endsWith('{requestId}')
       ? { behavior: 'allow' }
-      : BODIES.find((known) => path.endsWith(known.path().split('/').at(-1) ?? ''))?.valid
+      : path.endsWith('/rollback')
+        ? { checkpointId: UNKNOWN_ID }
+        : BODIES.find((known) => path.endsWith(known.path().split('/').at(-1) ?? ''))?.valid
   const withId = ({ method, path }: { method: string; path: string }, id: string): RawRequest => {
     const json = method === 'PATCH' ? { network: 'none' } : method === 'POST' ? validBody(path) : undefined
-    const filled = path.replace('{id}', id).replace('{*}', 'CLAUDE.md').replace('{requestId}', UNKNOWN_ID)
+    const filled = path
+      .replace('{id}', id)
+      .replace('{*}', 'CLAUDE.md')
+      .replace(/\{(requestId|checkpointId)\}/, UNKNOWN_ID)
+      .replace(/diff$/, `diff?from=${UNKNOWN_ID}&to=${UNKNOWN_ID}`)
     return { method, path: filled, ...(json && { json }) }
   }
 

@@ -58,7 +58,9 @@ export class StreamingLab {
   /** Has at least so many sessions, and so many processes behind the floor. */
   async grow(sessions: number): Promise<void> {
     while (this.ash.length < sessions) {
-      const { id } = await this.server.client.sessions.create({ agent: 'zebra' })
+      // What a checkpoint after each turn costs is measured by itself.
+      const session = { agent: 'zebra', checkpoints: { every: 'pause' } } as const
+      const { id } = await this.server.client.sessions.create(session)
       this.sessionIds.push(id)
       this.ash.push(this.target(`/api/sessions/${id}/messages`))
     }

@@ -49,8 +49,11 @@ beforeAll(async () => {
 afterAll(() => server.close())
 
 const newSession = async () => (await server.client.sessions.create({ agent: 'zebra' })).id
-const send = (sessionId: string, ...steps: Step[]) =>
-  collect(server.client.sessions.send(sessionId, JSON.stringify(steps)))
+/** The events of a turn; checkpoints of the one before may be told of in between. */
+const send = async (sessionId: string, ...steps: Step[]) =>
+  (await collect(server.client.sessions.send(sessionId, JSON.stringify(steps)))).filter(
+    ({ type }) => type !== 'checkpoint',
+  )
 const storedLog = (sessionId: string) => sqliteLog(server.dataDir)(sessionId)
 const typesOf = (events: SessionEvent[]) => events.map(({ type }) => type)
 

@@ -11,6 +11,7 @@ import type { FastifyInstance } from 'fastify'
 import type { ZodTypeProvider } from 'fastify-type-provider-zod'
 import { z } from 'zod'
 import { listTurnStarts } from '../sessions/event-queries.ts'
+import { getOpenSession } from '../sessions/open-session.ts'
 import type { SessionDeps } from '../sessions/session-deps.ts'
 import { getSession } from '../sessions/session-queries.ts'
 import { deleteCheckpoint, getCheckpoint, listCheckpoints, toCheckpoint } from './checkpoint-queries.ts'
@@ -74,6 +75,7 @@ export function registerCheckpointRoutes(app: FastifyInstance, deps: SessionDeps
       },
     },
     async ({ tenantId, params, query }) => {
+      await getOpenSession(db, tenantId, params.id)
       const from = await getLocalCheckpoint(deps, tenantId, params.id, query.from)
       const to = await getLocalCheckpoint(deps, tenantId, params.id, query.to)
       const [low, high] = [Math.min(from.seq, to.seq), Math.max(from.seq, to.seq)]

@@ -37,8 +37,8 @@ export async function checkpointFor(
   sessionId: string,
   checkpointId: string | undefined,
 ): Promise<CheckpointRow> {
-  if (checkpointId !== undefined) return getLocalCheckpoint(deps, tenantId, sessionId, checkpointId)
   const row = await getOpenSession(deps.db, tenantId, sessionId)
+  if (checkpointId !== undefined) return getLocalCheckpoint(deps, tenantId, sessionId, checkpointId)
   const now = await currentCheckpoint(deps, row, 'request')
   if (!now) throw new AshError('no_checkpoint', `Session ${sessionId} has no files yet. Resume it once.`)
   return now

@@ -124,8 +124,8 @@ function addUpload(scope: FastifyInstance, deps: WorkspaceRouteDeps): void {
       config: { bodies: { raw: ARCHIVE_TYPES } },
     },
     async ({ tenantId, params, query: { replace }, body }) => {
-      if (!(body instanceof Readable)) throw new AshError('archive_invalid', 'The request has no archive')
       await deps.assertOpen(tenantId, params.id)
+      if (!(body instanceof Readable)) throw new AshError('archive_invalid', 'The request has no archive')
       await using archive = await receiveTar(deps.checkpoints, body, UPLOAD_BOUNDS)
       const request = { tenantId, replace, archive: archive.path, ...UPLOAD_BOUNDS }
       return await deps.replaceFiles(tenantId, params.id, (base, commit) =>
