@@ -17,7 +17,11 @@ beforeAll(async () => {
 afterAll(() => server.close())
 
 test('pages of the log, put together, are the log; filters only leave out', async () => {
-  const { events } = await server.client.sessions.events(sessionId)
+  // The last turn's checkpoint follows its end.
+  const { events } = await eventually(
+    () => server.client.sessions.events(sessionId),
+    (page) => page.events.at(-1)?.type === 'checkpoint',
+  )
   expect(events.map(({ seq }) => seq)).toEqual(events.map((_, index) => index + 1))
   const paged: number[] = []
   let cursor: string | undefined
