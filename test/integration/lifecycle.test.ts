@@ -27,7 +27,7 @@ const checkpoints = async (session = id) => (await server.client.checkpoints.lis
 /** Everything under the session's users that is not frozen counts up; a frozen one stands still. */
 const ticks = async () => Number(await server.client.files.readText(id, 'ticks').catch(() => '0'))
 const tick =
-  "setsid -f sh -c 'n=0; while true; do n=$((n+1)); echo $n > .t && mv .t ticks; sleep 0.01; done' > /dev/null 2>&1"
+  "setsid -f sh -c 'n=0; while true; do n=$((n+1)); echo $n > .t && mv .t ticks; sleep 0.01; done' > /dev/null 2>&1; until [ -e ticks ]; do sleep 0.01; done"
 
 describe('a session that is paused', () => {
   test('stands still, keeps its sandbox and goes on in it', async () => {
@@ -124,7 +124,10 @@ describe('checkpoints', () => {
     const { client } = server
     for (const name of ['one', 'two'])
       await client.sessions.send(id, scripted(bash(`echo ${name} > ${name}.txt`), { text: name })).text()
-    const [second, first] = await eventually(checkpoints, (all) => all.length === 2)
+    const [second, first] = await eventually(
+      checkpoints,
+      (all) => all.length === 2 && all[0]?.isCurrent === true,
+    )
     if (!first || !second) throw new Error('no checkpoints')
     expect([first, second]).toMatchObject([
       { reason: 'turn', isCurrent: false },

@@ -177,7 +177,7 @@ describe('messages with queue: true', () => {
     await expect(waiting.text()).rejects.toMatchObject({ code: 'cancelled' })
     const found = await eventually(ends, (all) => all.length === 3)
     expect(found.map(({ type }) => type)).toEqual(['done', 'error', 'error'])
-    expect(await client.sessions.send(sessionId, say('goes on')).text()).toBe('goes on')
+    expect(await client.sessions.send(sessionId, say('goes on'), { queue: true }).text()).toBe('goes on')
   })
 
   test('survive a killed server: what had not begun begins, once, in order', async () => {
@@ -241,7 +241,14 @@ describe('messages with queue: true', () => {
 test('an interrupt that comes before the agent has the message still stops it', async () => {
   const { client } = server
   for (let tries = 0; tries < 10; tries++) {
-    await client.sessions.sendAsync(sessionId, scripted(bash('sleep 60'), { text: 'never' }))
+    // Its end can be read a moment before the session is free again.
+    const accepted = () =>
+      client.sessions
+        .sendAsync(sessionId, scripted(bash('sleep 60'), { text: 'never' }))
+        .catch((error: { code?: string }) => {
+          if (error.code !== 'turn_in_progress') throw error
+        })
+    await eventually(accepted, (turn) => turn !== undefined)
     await client.sessions.interrupt(sessionId)
     const found = await eventually(ends, (all) => all.length === tries + 1)
     expect(found.at(-1)).toMatchObject({ type: 'done', stopReason: 'interrupted' })
