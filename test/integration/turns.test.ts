@@ -238,13 +238,16 @@ describe('messages with queue: true', () => {
   })
 })
 
+/** Not `sleep`: the agent's shell refuses that at once, and the turn would end by itself. */
+const ENDLESS = bash('timeout 60 tail -f /dev/null')
+
 test('an interrupt that comes before the agent has the message still stops it', async () => {
   const { client } = server
-  for (let tries = 0; tries < 3; tries++) {
+  for (let tries = 0; tries < 10; tries++) {
     // Its end can be read a moment before the session is free again.
     const accepted = () =>
       client.sessions
-        .sendAsync(sessionId, scripted(bash('sleep 60'), { text: 'never' }))
+        .sendAsync(sessionId, scripted(ENDLESS, { text: 'never' }))
         .catch((error: { code?: string }) => {
           if (error.code !== 'turn_in_progress') throw error
         })
