@@ -51,7 +51,8 @@ function readChunk(fd: number, position: number, length: number): number {
   return filled
 }
 
-function addChunk(chunks: Chunk[], bytes: Buffer, blobs: BlobSink): void {
+/** Zeros alone are a hole. */
+export function addChunk(chunks: Chunk[], bytes: Buffer, blobs: BlobSink): void {
   if (bytes.compare(zeros, 0, bytes.length) !== 0) {
     chunks.push(blobs.put(bytes))
     return

@@ -62,3 +62,15 @@ export function* dataChunks(
     }
   }
 }
+
+/** Files by every name they have; bytes once. */
+export function totalsOf(manifest: Manifest): { files: number; bytes: number } {
+  let [files, bytes] = [0, 0]
+  for (const root of ROOT_NAMES) {
+    for (const entry of manifest[root]) {
+      if (entry.type === 'file' || entry.type === 'hardlink') files++
+      if (entry.type === 'file') bytes += entry.size
+    }
+  }
+  return { files, bytes: Math.min(bytes, Number.MAX_SAFE_INTEGER) }
+}

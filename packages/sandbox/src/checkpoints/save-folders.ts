@@ -1,7 +1,7 @@
 import { faultPoint } from '../fault-point.ts'
 import { BlobSink } from './blob-sink.ts'
 import { encodeManifest } from './manifest.ts'
-import { type Manifest, ROOT_NAMES, type RootName } from './manifest-entry.ts'
+import { type RootName, totalsOf } from './manifest-entry.ts'
 import { mappedInodes } from './mapped-files.ts'
 import { scanRoots } from './scan.ts'
 import { emptyIndex, loadIndex, stageIndex } from './scan-index.ts'
@@ -47,16 +47,5 @@ export function saveFolders(store: { dir: string; sync: boolean }, task: SaveTas
   blobs.settle()
   faultPoint('checkpoint-manifest')
   const newIndexFile = stageIndex(task.indexFile, next)
-  return { manifest: encoded.hash, ...totals(manifest), newBytes: blobs.newBytes, newIndexFile }
-}
-
-function totals(manifest: Manifest): { files: number; bytes: number } {
-  let [files, bytes] = [0, 0]
-  for (const root of ROOT_NAMES) {
-    for (const entry of manifest[root]) {
-      if (entry.type === 'file' || entry.type === 'hardlink') files++
-      if (entry.type === 'file') bytes += entry.size
-    }
-  }
-  return { files, bytes: Math.min(bytes, Number.MAX_SAFE_INTEGER) }
+  return { manifest: encoded.hash, ...totalsOf(manifest), newBytes: blobs.newBytes, newIndexFile }
 }

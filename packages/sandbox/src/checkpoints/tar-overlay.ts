@@ -1,8 +1,9 @@
 import { BlobSink } from './blob-sink.ts'
 import { CheckpointFault, displayPath, toFault } from './checkpoint-fault.ts'
 import type { SavedCheckpoint } from './checkpoint-store.ts'
+import { addChunk } from './file-content.ts'
 import { encodeManifest } from './manifest.ts'
-import { CHUNK_BYTES, type Chunk, MAX_ENTRIES, type Manifest, ROOT_NAMES } from './manifest-entry.ts'
+import { CHUNK_BYTES, type Chunk, MAX_ENTRIES, totalsOf } from './manifest-entry.ts'
 import { readManifest } from './read-manifest.ts'
 import { readTarEntries, type TarEntry } from './tar-entries.ts'
 import { BLOCK_BYTES } from './tar-header.ts'
@@ -58,7 +59,7 @@ export async function overlayTar(
   const { hash, bytes } = encodeManifest(manifest)
   blobs.put(bytes)
   blobs.settle()
-  return { manifest: hash, ...totals(manifest), newBytes: blobs.newBytes }
+  return { manifest: hash, ...totalsOf(manifest), newBytes: blobs.newBytes }
 }
 
 const tooLarge = ({ maxBytes }: TarCheck, { path }: TarEntry) =>
@@ -91,7 +92,6 @@ function getLinked(tree: CheckpointTree, { path, target }: TarEntry): FileNode {
 }
 
 const buffer = Buffer.alloc(CHUNK_BYTES)
-const zeros = Buffer.alloc(CHUNK_BYTES)
 
 /** In chunks of a checkpoint, whatever the pieces it comes in. */
 async function storeContent({ content, path }: TarEntry, blobs: BlobSink): Promise<Chunk[]> {
@@ -117,23 +117,4 @@ async function storeContent({ content, path }: TarEntry, blobs: BlobSink): Promi
   if (filled > 0) flush()
   if (typeof chunks.at(-1) === 'number') chunks.pop()
   return chunks
-}
-
-/** Zeros alone are a hole. */
-function addChunk(chunks: Chunk[], bytes: Buffer, blobs: BlobSink): void {
-  const last = chunks.at(-1)
-  if (!bytes.equals(zeros.subarray(0, bytes.length))) chunks.push(blobs.put(bytes))
-  else if (typeof last === 'number') chunks[chunks.length - 1] = last + 1
-  else chunks.push(1)
-}
-
-function totals(manifest: Manifest): { files: number; bytes: number } {
-  let [files, bytes] = [0, 0]
-  for (const root of ROOT_NAMES) {
-    for (const entry of manifest[root]) {
-      if (entry.type === 'file' || entry.type === 'hardlink') files++
-      if (entry.type === 'file') bytes += entry.size
-    }
-  }
-  return { files, bytes: Math.min(bytes, Number.MAX_SAFE_INTEGER) }
 }
