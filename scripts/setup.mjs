@@ -46,13 +46,15 @@ function dependencyHash() {
   return hash.digest('hex')
 }
 
-/** Compiles what changed and bundles the bridge. */
+/** Compiles what changed and bundles the bridge and the server. */
 export async function build() {
   const node = workspaceNode()
   const compile = [toolPath('typescript', 'tsc'), '-b']
   requireSuccess(await run(node, compile, { timeoutMs: BUILD_TIMEOUT_MS }), 'tsc -b')
-  const bundle = [join(root, 'scripts', 'bundle-bridge.mjs')]
-  requireSuccess(await run(node, bundle, { timeoutMs: BUILD_TIMEOUT_MS }), 'Bundling the bridge')
+  for (const what of ['bridge', 'server']) {
+    const bundle = [join(root, 'scripts', `bundle-${what}.mjs`)]
+    requireSuccess(await run(node, bundle, { timeoutMs: BUILD_TIMEOUT_MS }), `Bundling the ${what}`)
+  }
 }
 
 if (isMain(import.meta.url)) {

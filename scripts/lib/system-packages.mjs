@@ -1,4 +1,5 @@
-// What has to come from the operating system: bubblewrap, and for the tests PostgreSQL's server and a few tools.
+// What has to come from the operating system: bubblewrap and Python, and for the tests PostgreSQL's server and a few
+// tools and libraries.
 import { existsSync, readdirSync } from 'node:fs'
 import { delimiter, join } from 'node:path'
 import { run } from './processes.mjs'
@@ -24,6 +25,12 @@ const PACKAGE_TOOLS = [
   },
 ]
 
+/** Debian's libraries that people use to make a chart: the tests run them inside sandboxes. */
+const PYTHON_LIBRARIES = ['numpy', 'pandas', 'matplotlib'].map((library) => ({
+  name: `python3-${library}`,
+  isPresent: async () => existsSync(join('/usr/lib/python3/dist-packages', library)),
+}))
+
 /** Makes sure they are there, or throws saying what to run. Returns a word on what was found. */
 export async function ensureSystemPackages({ forTests }) {
   if (process.platform === 'darwin') {
@@ -33,7 +40,11 @@ export async function ensureSystemPackages({ forTests }) {
     throw new UserError(`Ash runs on Linux and macOS, not on ${process.platform}.`)
   const needed = [
     { name: 'bubblewrap', isPresent: async () => (await bwrapVersion()) !== undefined },
-    ...(forTests ? [{ name: 'postgresql', isPresent: hasPostgres }, ...TEST_TOOLS, ...PACKAGE_TOOLS] : []),
+    // The host's own, which sandboxes see: one of a version manager in somebody's home they do not.
+    { name: 'python3', isPresent: async () => existsSync('/usr/bin/python3') },
+    ...(forTests
+      ? [{ name: 'postgresql', isPresent: hasPostgres }, ...TEST_TOOLS, ...PACKAGE_TOOLS, ...PYTHON_LIBRARIES]
+      : []),
   ]
   await ensurePackages(needed)
   return describeBwrap(await bwrapVersion())

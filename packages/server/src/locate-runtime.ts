@@ -1,14 +1,14 @@
 import { createRequire } from 'node:module'
-import { fileURLToPath } from 'node:url'
+import { dirname, join } from 'node:path'
 import type { RuntimeSource } from '@ash-ai/sandbox'
 
 /** Where the installed packages keep what a sandbox needs: this Node, the bundled bridge, the `claude` binary. */
 export function locateRuntime(bridgeEntry?: string): RuntimeSource {
-  const bridgePackage = fileURLToPath(import.meta.resolve('@ash-ai/bridge/package.json'))
-  const sdk = createRequire(bridgePackage).resolve('@anthropic-ai/claude-agent-sdk')
+  const { resolve } = createRequire(import.meta.url)
+  const sdk = createRequire(resolve('@ash-ai/bridge/package.json')).resolve('@anthropic-ai/claude-agent-sdk')
   return {
     node: process.execPath,
-    bridge: bridgeEntry ?? fileURLToPath(import.meta.resolve('@ash-ai/bridge/bundle')),
+    bridge: bridgeEntry ?? resolve('@ash-ai/bridge/bundle'),
     claude: locateClaude(createRequire(sdk)),
   }
 }
