@@ -27,6 +27,8 @@ async function startBridge() {
       claude: '/bin/cat',
       modelSocket: join(dir, 'model.sock'),
       egressSocket: join(dir, 'egress.sock'),
+      kernelsDir: join(import.meta.dirname, 'kernels'),
+      ptyModule: join(dir, 'pty.node'),
       env: { PATH: '/usr/bin:/bin' },
     },
     connection,
@@ -45,11 +47,18 @@ async function startBridge() {
     await rm(dir, { recursive: true, force: true })
   })
   const send = (command: BridgeCommand) => host.write(`${JSON.stringify(command)}\n`)
+  /** All events of a command, up to the one that ends it. */
+  const endOf = async (id: string) => {
+    const ends = ['result', 'error'].map((ev) => expect.objectContaining({ id, ev }))
+    const find = () => events.some((event) => ends.some((end) => end.asymmetricMatch(event)))
+    await expect.poll(find, { timeout: 10_000 }).toBe(true)
+    return events.filter((event) => (event as { id: string }).id === id)
+  }
   const answerTo = async (id: string) => {
     await expect.poll(() => events, { timeout: 10_000 }).toContainEqual(expect.objectContaining({ id }))
     return events.filter((event) => (event as { id: string }).id === id)
   }
-  return { send, answerTo }
+  return { send, answerTo, endOf, bridge }
 }
 
 test('a preload before there is a session is answered once, and the session works after it', async () => {
@@ -97,7 +106,45 @@ test('the ways out are the same before and after a preload', async () => {
   expect(await answerTo('4')).toMatchObject([{ data: (before as { data: unknown }).data }])
 })
 
-test.each(['exec', 'query', 'resume', 'interrupt', 'permission'] as const)(
+const run = (interpreter: string, code: string, timeoutMs = 10_000) =>
+  ({ cmd: 'execute', interpreter, request: { kind: 'code', code, timeoutMs }, maxOutputBytes: 1000 }) as const
+
+test('an interpreter runs code, and its events end with what became of it', async () => {
+  const { send, answerTo, endOf } = await startBridge()
+  send({ cmd: 'configure', id: '1', session: SESSION })
+  send({ cmd: 'start', id: '2', language: 'python', env: { MORE: 'too' } })
+  const [started] = (await answerTo('2')) as [{ data: { interpreter: string; pid: number } }]
+  const { interpreter } = started.data
+  send({ ...run(interpreter, 'import os; print(os.environ["OWN"] + os.environ["MORE"]); [1]'), id: '3' })
+  expect(await endOf('3')).toMatchObject([
+    { ev: 'output', stream: 'stdout', data: 'valuetoo\n' },
+    { ev: 'output', stream: 'display', data: expect.stringContaining('"value":true') },
+    { ev: 'output', stream: 'result', data: '[1]' },
+    { ev: 'result', data: { status: 'completed', truncated: false, isOver: false } },
+  ])
+  send({ ...run(interpreter, 'import time; time.sleep(1000)'), id: '4' })
+  send({ cmd: 'cancel', id: '5', interpreter, how: 'kill' })
+  expect(await endOf('4')).toMatchObject([{ ev: 'result', data: { status: 'cancelled', isOver: true } }])
+  expect(await answerTo('5')).toEqual([{ ev: 'result', id: '5', data: {} }])
+  send({ ...run(interpreter, '1'), id: '6' })
+  expect(await endOf('6')).toMatchObject([{ ev: 'error', code: 'interpreter_gone' }])
+  send({ cmd: 'stop', id: '7', interpreter })
+  expect(await answerTo('7')).toEqual([{ ev: 'result', id: '7', data: {} }])
+})
+
+test('a bridge that closes takes its interpreters with it', async () => {
+  const { send, answerTo, endOf, bridge } = await startBridge()
+  send({ cmd: 'configure', id: '1', session: SESSION })
+  send({ cmd: 'start', id: '2', language: 'shell' })
+  const [started] = (await answerTo('2')) as [{ data: { interpreter: string; pid: number } }]
+  send({ ...run(started.data.interpreter, 'echo begun; sleep 1000'), id: '3' })
+  await answerTo('3')
+  await bridge.close()
+  expect(() => process.kill(started.data.pid, 0)).toThrow('ESRCH')
+  expect(await endOf('3')).toMatchObject([{ data: 'begun\n' }, { data: { status: 'cancelled' } }])
+})
+
+test.each(['exec', 'query', 'resume', 'interrupt', 'permission', 'start'] as const)(
   '%s before configure is refused, and says why',
   async (cmd) => {
     const { send, answerTo } = await startBridge()
@@ -108,6 +155,7 @@ test.each(['exec', 'query', 'resume', 'interrupt', 'permission'] as const)(
       timeoutMs: 1,
       content: 'hi',
       options: {},
+      language: 'shell',
     } as unknown as BridgeCommand)
     expect(await answerTo('1')).toMatchObject([{ ev: 'error', error: 'the sandbox has not been configured' }])
   },

@@ -3,15 +3,20 @@ import {
   AshError,
   type BridgeCommand,
   MAX_OUTSTANDING_COMMANDS,
+  type OutputStream,
   type SessionSetup,
   UNSOLICITED,
 } from '@ash-ai/shared'
 import { loadAgentSdk, type SDKMessage } from './agent-sdk.ts'
 import type { BridgeConnection } from './bridge-connection.ts'
 import { Conversation } from './conversation.ts'
+import { Interpreters } from './execute/interpreters.ts'
 import { startForwarder } from './forwarder.ts'
+import { listListeningPorts } from './ports/listening-ports.ts'
+import { openTunnel } from './ports/tunnel.ts'
 import { proxyEnv } from './proxy-env.ts'
 import { runCommand } from './run-command.ts'
+import { Terminals } from './terminals/terminals.ts'
 import { TurnFailure } from './turn-outcome.ts'
 
 /** What the host tells the bridge at its start. */
@@ -21,6 +26,12 @@ export interface BridgeSettings {
   claude: string
   modelSocket: string
   egressSocket: string
+  /** Where connections from outside to a port in here are taken up; none where there are no such. */
+  tunnelSocket?: string | undefined
+  /** Folder of the interpreter programs. */
+  kernelsDir: string
+  /** The native module that makes terminals; it need not be there. */
+  ptyModule: string
   /** The sandbox's environment; everything run here starts from it. */
   env: Record<string, string>
 }
@@ -36,12 +47,16 @@ export class Bridge {
   readonly #settings: BridgeSettings
   readonly #connection: BridgeConnection
   readonly #closing = new AbortController()
+  readonly #interpreters: Interpreters
+  readonly #terminals: Terminals
   #forwarders: Promise<{ egress: string; model: string }> | undefined
   #session: Promise<LiveSession> | undefined
 
   constructor(settings: BridgeSettings, connection: BridgeConnection) {
     this.#settings = settings
     this.#connection = connection
+    this.#interpreters = new Interpreters(settings.workspaceDir, settings.kernelsDir)
+    this.#terminals = new Terminals(settings.workspaceDir, settings.ptyModule)
     setMaxListeners(MAX_OUTSTANDING_COMMANDS, this.#closing.signal)
   }
 
@@ -61,7 +76,7 @@ export class Bridge {
   async close(): Promise<void> {
     this.#closing.abort()
     const session = await this.#session?.catch(() => undefined)
-    await session?.conversation.close()
+    await Promise.all([this.#interpreters.close(), this.#terminals.closeAll(), session?.conversation.close()])
   }
 
   async #run(command: BridgeCommand): Promise<void> {
@@ -98,6 +113,43 @@ export class Bridge {
         const [cwd, { signal }] = [this.#settings.workspaceDir, this.#closing]
         return answer(await runCommand({ command: text, timeoutMs, cwd, env, signal }))
       }
+      case 'start': {
+        const { env } = await this.#configured()
+        return answer(await this.#interpreters.start(command.language, { ...env, ...command.env }))
+      }
+      case 'execute': {
+        const send = (output: { stream: OutputStream; data: string }) =>
+          this.#connection.send({ ev: 'output', id, ...output })
+        return answer(await this.#interpreters.execute(command, send))
+      }
+      case 'cancel':
+        if (command.how === 'interrupt') this.#interpreters.interrupt(command.interpreter)
+        else await this.#interpreters.stop(command.interpreter)
+        return answer({})
+      case 'stop':
+        await this.#interpreters.stop(command.interpreter)
+        return answer({})
+      case 'ports':
+        return answer({ ports: await listListeningPorts(await this.#ownPorts()) })
+      case 'tunnel': {
+        const { tunnelSocket } = this.#settings
+        return answer(tunnelSocket ? await openTunnel(tunnelSocket, command) : { connected: false })
+      }
+      case 'terminal': {
+        const { env } = await this.#configured()
+        return answer(this.#terminals.start(command, env))
+      }
+      case 'terminal_read':
+        return answer(await this.#terminals.read(command.terminal))
+      case 'terminal_input':
+        await this.#terminals.write(command.terminal, command.data)
+        return answer({})
+      case 'terminal_resize':
+        this.#terminals.resize(command.terminal, command)
+        return answer({})
+      case 'terminal_close':
+        await this.#terminals.close(command.terminal)
+        return answer({})
       case 'ping':
         return this.#connection.send({ ev: 'pong', id })
       case 'shutdown':
@@ -139,6 +191,11 @@ export class Bridge {
       },
     )
     return this.#forwarders
+  }
+
+  async #ownPorts(): Promise<Set<number>> {
+    const forwarders = await this.#forwarders?.catch(() => undefined)
+    return new Set(Object.values(forwarders ?? {}).map((url) => Number(new URL(url).port)))
   }
 
   #configured(): Promise<LiveSession> {

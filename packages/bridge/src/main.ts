@@ -5,8 +5,16 @@ import { BridgeConnection } from './bridge-connection.ts'
 
 const CLOSE_TIMEOUT_MS = 2_000
 
-const { ASH_BRIDGE_FD, ASH_WORKSPACE_DIR, ASH_MODEL_SOCKET, ASH_EGRESS_SOCKET, ASH_CLAUDE, HOME, ...env } =
-  process.env
+const {
+  ASH_BRIDGE_FD,
+  ASH_WORKSPACE_DIR,
+  ASH_MODEL_SOCKET,
+  ASH_EGRESS_SOCKET,
+  ASH_TUNNEL_SOCKET,
+  ASH_CLAUDE,
+  HOME,
+  ...env
+} = process.env
 if (!ASH_BRIDGE_FD || !ASH_WORKSPACE_DIR || !ASH_MODEL_SOCKET || !ASH_EGRESS_SOCKET || !ASH_CLAUDE || !HOME) {
   throw new Error(
     'the bridge needs ASH_BRIDGE_FD, ASH_WORKSPACE_DIR, ASH_MODEL_SOCKET, ASH_EGRESS_SOCKET, ASH_CLAUDE and HOME',
@@ -22,6 +30,9 @@ const bridge = new Bridge(
     claude: ASH_CLAUDE,
     modelSocket: ASH_MODEL_SOCKET,
     egressSocket: ASH_EGRESS_SOCKET,
+    tunnelSocket: ASH_TUNNEL_SOCKET,
+    kernelsDir: `${import.meta.dirname}/kernels`,
+    ptyModule: `${import.meta.dirname}/pty/pty.node`,
     env: { ...(env as Record<string, string>), HOME, ASH_WORKSPACE_DIR },
   },
   connection,

@@ -36,8 +36,29 @@ export const ERRORS = {
   forbidden: { status: 403, retryable: false, summary: 'This server does not allow that operation.' },
   route_not_found: { status: 404, retryable: false, summary: 'No such path. See /docs.' },
   agent_not_found: { status: 404, retryable: false, summary: 'No agent has that name. Deploy it first.' },
+  template_not_found: {
+    status: 404,
+    retryable: false,
+    summary: 'No template has that name. See /api/templates.',
+  },
   session_not_found: { status: 404, retryable: false, summary: 'No session has that id.' },
   credential_not_found: { status: 404, retryable: false, summary: 'No credential has that name.' },
+  execution_not_found: {
+    status: 404,
+    retryable: false,
+    summary: 'The session has no execution with that id.',
+  },
+  artifact_not_found: {
+    status: 404,
+    retryable: false,
+    summary: 'The execution left no such file, or it is kept no longer.',
+  },
+  kernel_not_found: { status: 404, retryable: false, summary: 'The session has no kernel of that name.' },
+  terminal_not_found: {
+    status: 404,
+    retryable: false,
+    summary: 'The session has no terminal with that id, or it has ended. Open another.',
+  },
   permission_not_found: {
     status: 404,
     retryable: false,
@@ -50,10 +71,45 @@ export const ERRORS = {
   },
   file_not_found: { status: 404, retryable: false, summary: 'The workspace has no such file.' },
   method_not_allowed: { status: 405, retryable: false, summary: 'The path exists, but not for this method.' },
+  file_exists: {
+    status: 409,
+    retryable: false,
+    summary: 'Something is at that path already. Choose another, or say that it may be replaced.',
+  },
   agent_in_use: {
     status: 409,
     retryable: false,
     summary: 'Sessions that have not ended still use the agent.',
+  },
+  template_in_use: {
+    status: 409,
+    retryable: false,
+    summary: 'Sessions that have not ended, or agents, still use the template.',
+  },
+  template_conflict: {
+    status: 409,
+    retryable: false,
+    summary: 'A template of that name exists, or is built in and cannot be changed.',
+  },
+  no_agent: {
+    status: 409,
+    retryable: false,
+    summary: 'The session runs code and has no agent to talk to. Create one with `agent`.',
+  },
+  interpreter_gone: {
+    status: 409,
+    retryable: true,
+    summary: 'The interpreter ended before the run began. Send the code again.',
+  },
+  execution_finished: {
+    status: 409,
+    retryable: false,
+    summary: 'The execution has ended and cannot be cancelled any more.',
+  },
+  execution_unfinished: {
+    status: 409,
+    retryable: true,
+    summary: 'The execution has not ended, so it has no result yet. Ask again later.',
   },
   session_conflict: {
     status: 409,
@@ -93,6 +149,16 @@ export const ERRORS = {
     summary: 'The permission request waits no longer: it was answered, has expired or was withdrawn.',
   },
   session_gone: { status: 410, retryable: false, summary: 'An ended session cannot be resumed.' },
+  precondition_failed: {
+    status: 412,
+    retryable: false,
+    summary: 'The file is not, or is no longer, the one that If-Match or If-None-Match names. Read it again.',
+  },
+  upgrade_required: {
+    status: 426,
+    retryable: false,
+    summary: 'The path speaks WebSocket only. Connect with `ws://` or `wss://`.',
+  },
   payload_too_large: {
     status: 413,
     retryable: false,
@@ -108,10 +174,35 @@ export const ERRORS = {
     retryable: true,
     summary: 'Too many messages wait for their turn in this session. Send it later.',
   },
+  too_many_kernels: {
+    status: 429,
+    retryable: true,
+    summary: 'The session has as many interpreters as it may have. Delete a kernel, or wait.',
+  },
+  too_many_terminals: {
+    status: 429,
+    retryable: true,
+    summary: 'The session has as many terminals as it may have. Close one.',
+  },
   too_many_readers: {
     status: 429,
     retryable: true,
     summary: 'Too many streams of this session are open. Close some.',
+  },
+  range_not_satisfiable: {
+    status: 416,
+    retryable: false,
+    summary: 'The range lies outside of the file.',
+  },
+  interpreter_missing: {
+    status: 422,
+    retryable: false,
+    summary: 'The language is not available in this session; the message says what to install or choose.',
+  },
+  terminals_unavailable: {
+    status: 422,
+    retryable: false,
+    summary: 'Sandboxes of this server have no terminals; the message says why.',
   },
   setup_failed: {
     status: 422,

@@ -27,7 +27,38 @@ export {
 } from './api/common-schemas.ts'
 export { Credential, CredentialCreate, CredentialName, CredentialScheme } from './api/credential-schemas.ts'
 export { ExecReply, ExecRequest } from './api/exec-schemas.ts'
-export { FileEntry, FileList, FilesWrite, FileText } from './api/file-schemas.ts'
+export {
+  Artifact,
+  DEFAULT_RUN_TIMEOUT_MS,
+  ExecuteRequest,
+  Execution,
+  type ExecutionEventData,
+  ExecutionList,
+  ExecutionSummary,
+  Kernel,
+  KernelCreate,
+  KernelName,
+  MAX_RUN_TIMEOUT_MS,
+  type OutputEventData,
+} from './api/execution-schemas.ts'
+export {
+  type FileChange,
+  FileDelete,
+  FileEntry,
+  FileLink,
+  FileLinkCreate,
+  FileList,
+  FileMode,
+  FileModeChange,
+  FileSearch,
+  FileStat,
+  FilesWrite,
+  FileText,
+  FileTransfer,
+  FolderCreate,
+  MAX_COPY_BYTES,
+  MAX_COPY_ENTRIES,
+} from './api/file-schemas.ts'
 export {
   AcceptedReply,
   type DoneEventData,
@@ -55,6 +86,7 @@ export {
   PermissionSettings,
 } from './api/permission-schemas.ts'
 export { Health, Ready } from './api/platform-schemas.ts'
+export { Port, PortNumber, PreviewLink, PreviewLinkCreate } from './api/port-schemas.ts'
 export {
   AgentConfig,
   BudgetLimits,
@@ -65,7 +97,33 @@ export {
   SessionPatch,
   sdkOptions,
 } from './api/sandbox-settings.ts'
-export { Session, SessionCreate, SessionList } from './api/session-schemas.ts'
+export {
+  ExecuteOnce,
+  type NewSession,
+  Session,
+  SessionCreate,
+  SessionList,
+  toNewSession,
+  toOnce,
+} from './api/session-schemas.ts'
+export {
+  SessionMode,
+  Template,
+  TemplateCreate,
+  TemplateName,
+  TemplateSettings,
+  WarmPools,
+} from './api/template-schemas.ts'
+export {
+  TERMINAL_CLOSE,
+  Terminal,
+  TerminalConnect,
+  TerminalControl,
+  TerminalCreate,
+  TerminalId,
+  TerminalToken,
+  ViewerControl,
+} from './api/terminal-schemas.ts'
 export {
   DEFAULT_EXEC_TIMEOUT_MS,
   DEFAULT_HOST,
@@ -83,9 +141,44 @@ export {
   MAX_MESSAGE_CHARS,
   MAX_OUTSTANDING_COMMANDS,
   MAX_PATH_CHARS,
+  MAX_TERMINAL_BYTES,
+  MAX_TERMINAL_SIDE,
+  MAX_TERMINALS,
   STUCK_CLIENT_TIMEOUT_MS,
 } from './constants.ts'
 export { AshError, ERRORS, type ErrorCode, type ErrorDetail, isAshError, isErrorCode } from './errors.ts'
+export {
+  EXECUTION_STATUSES,
+  type ExecutionStatus,
+  isFinished,
+  MAX_ATTEMPTS,
+  RETRY_DELAYS_MS,
+} from './execution-state.ts'
+export {
+  type HandlerContext,
+  INTERPRETER_FD,
+  INTERRUPT_GRACE_MS,
+  LANGUAGES,
+  type Language,
+  MAX_INTERPRETER_LINE_BYTES,
+  MAX_RESULT_BYTES,
+  MAX_RESULTS_BYTES,
+  MAX_RUN_OUTPUT_BYTES,
+  type MimeBundle,
+  type OutputPiece,
+  type RunEnd,
+  type RunError,
+  type RunMetrics,
+  type RunOutcome,
+  type RunRequest,
+  TABLE_TYPE,
+} from './interpreter.ts'
+export { type InterpreterPaths, interpreterCommand, shellInput } from './interpreter-command.ts'
+export { type ChannelEnd, InterpreterLink, type InterpreterProcess } from './interpreter-link.ts'
+export { brokenChannel, NO_USAGE, type ProcessExit, type RunUsage } from './interpreter-outcome.ts'
+export type { ReadableEnd, TakePiece } from './interpreter-output.ts'
+export { decodeEnd, decodeReply, encodeDisplay } from './interpreter-replies.ts'
+export { LineSplitter, ProtocolError } from './line-splitter.ts'
 export {
   type BridgeCommand,
   type BridgeEvent,
@@ -93,15 +186,22 @@ export {
   decodeCommand,
   decodeEvent,
   type ExecResult,
+  type ExecuteResult,
   encodeLine,
   encodeMessage,
-  LineSplitter,
   type MessageEvent,
+  type OutputStream,
   type PermissionDecision,
   type PermissionRequestEvent,
-  ProtocolError,
   type SessionSetup,
+  type StartResult,
   type TerminalEvent,
+  type TerminalExit,
+  type TerminalRead,
+  type TerminalSize,
+  type TerminalStart,
+  TUNNEL_TOKEN_BYTES,
+  type TunnelResult,
   type TurnDone,
   UNSOLICITED,
 } from './protocol.ts'

@@ -1,13 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import {
-  decodeCommand,
-  decodeEvent,
-  encodeLine,
-  encodeMessage,
-  LineSplitter,
-  ProtocolError,
-} from './protocol.ts'
+import { LineSplitter, ProtocolError } from './line-splitter.ts'
+import { decodeCommand, decodeEvent, encodeLine, encodeMessage } from './protocol.ts'
 import { MAX_TOOL_INPUT_CHARS } from './tool-input.ts'
 
 const splitter = (maxBytes?: number) => new LineSplitter(maxBytes)
@@ -93,6 +87,11 @@ describe('events', () => {
     expect(event.ev === 'message' && event.json).toBe(JSON.stringify(message))
   })
 
+  test.each(['stdout', 'stderr', 'result', 'display'] as const)('output may come on %s', (stream) => {
+    const event = { ev: 'output', id: '1', stream, data: 'x' } as const
+    expect(decodeEvent(encodeLine(event).trimEnd())).toEqual(event)
+  })
+
   test("carry the SDK's session id only where it is a UUID", () => {
     const id = '0b0b4c5e-1d2f-4a5b-8c6d-7e8f9a0b1c2d'
     expect(decodeEvent(encodeMessage('1', { type: 'x', session_id: id }).trimEnd())).toMatchObject({
@@ -122,7 +121,7 @@ describe('events', () => {
     ['a NUL', '{"ev":"message","id":"1","data":{"type":"x"\u0000}}'],
     ['done without a reason', '{"ev":"done","id":"1","data":{}}'],
     ['an error without a code', '{"ev":"error","id":"1","error":"x"}'],
-    ['output on a third stream', '{"ev":"output","id":"1","stream":"x","data":""}'],
+    ['output on another stream', '{"ev":"output","id":"1","stream":"x","data":""}'],
     ['a request without a tool', requestLine({ tool: undefined })],
     ['a request with a long tool name', requestLine({ tool: 'x'.repeat(201) })],
     ['a request of another kind', requestLine({ kind: 'order' })],
@@ -139,7 +138,15 @@ describe('events', () => {
 
   test('whatever a bridge sends, decoding gives an event or a protocol error', () => {
     const nearly = fc.record({
-      ev: fc.constantFrom('message', 'done', 'error', 'ready', 'permission_request', 'permission_withdrawn'),
+      ev: fc.constantFrom(
+        'message',
+        'output',
+        'done',
+        'error',
+        'ready',
+        'permission_request',
+        'permission_withdrawn',
+      ),
       id: fc.string(),
       data: fc.jsonValue(),
     })
@@ -171,6 +178,42 @@ describe('commands', () => {
   test('preload needs nothing but an id', () => {
     expect(decodeCommand('{"cmd":"preload","id":"1"}')).toEqual({ cmd: 'preload', id: '1' })
     expect(() => decodeCommand('{"cmd":"preload"}')).toThrow(ProtocolError)
+  })
+
+  const REQUEST = { kind: 'handler', code: 'x', event: '{"a":1}', env: { A: 'b' }, timeoutMs: 1 } as const
+  const EXECUTE = {
+    cmd: 'execute',
+    id: '1',
+    interpreter: 'i-1',
+    request: REQUEST,
+    maxOutputBytes: 1,
+  } as const
+
+  test.each([
+    { cmd: 'start', id: '1', language: 'shell' },
+    { cmd: 'start', id: '1', language: 'python', env: { A: 'b' } },
+    EXECUTE,
+    { cmd: 'cancel', id: '1', interpreter: 'i-1', how: 'interrupt' },
+    { cmd: 'stop', id: '1', interpreter: 'i-1' },
+  ] as const)('$cmd is taken as it was sent', (command) => {
+    expect(decodeCommand(encodeLine(command).trimEnd())).toEqual(command)
+  })
+
+  test.each([
+    ['an unknown language', { cmd: 'start', language: 'cobol' }],
+    ['variables that are no text', { cmd: 'start', language: 'shell', env: { A: 1 } }],
+    ['no interpreter', { ...EXECUTE, interpreter: undefined }],
+    ['an interpreter for a path', { ...EXECUTE, interpreter: '../x' }],
+    ['no request', { ...EXECUTE, request: undefined }],
+    ['an unknown kind', { ...EXECUTE, request: { ...REQUEST, kind: 'x' } }],
+    ['code that is no text', { ...EXECUTE, request: { ...REQUEST, code: 1 } }],
+    ['an event that is no text', { ...EXECUTE, request: { ...REQUEST, event: {} } }],
+    ['no time', { ...EXECUTE, request: { ...REQUEST, timeoutMs: undefined } }],
+    ['no limit of output', { ...EXECUTE, maxOutputBytes: -1 }],
+    ['another way to cancel', { cmd: 'cancel', interpreter: 'i', how: 'ask' }],
+    ['nothing to stop', { cmd: 'stop' }],
+  ])('%s is a protocol error', (_, command) => {
+    expect(() => decodeCommand(JSON.stringify({ ...command, id: '1' }))).toThrow(ProtocolError)
   })
 
   test.each(['{"cmd":"fly","id":"1"}', '{"cmd":"ping"}', '"ping"'])('%s is a protocol error', (line) => {

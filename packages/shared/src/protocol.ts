@@ -1,5 +1,7 @@
-import { MAX_LINE_BYTES } from './constants.ts'
+import { MAX_TERMINAL_SIDE } from './constants.ts'
 import { AshError, type ErrorCode } from './errors.ts'
+import { LANGUAGES, type Language, type RunOutcome, type RunRequest } from './interpreter.ts'
+import { ProtocolError } from './line-splitter.ts'
 import { isToolInput } from './tool-input.ts'
 
 const MAX_ERROR_CHARS = 4_000
@@ -17,6 +19,17 @@ export type BridgeCommand =
   | { cmd: 'interrupt'; id: string }
   | { cmd: 'permission'; id: string; requestId: string; decision: PermissionDecision }
   | { cmd: 'exec'; id: string; command: string; timeoutMs: number }
+  | { cmd: 'start'; id: string; language: Language; env?: Record<string, string> }
+  | { cmd: 'execute'; id: string; interpreter: string; request: RunRequest; maxOutputBytes: number }
+  | { cmd: 'cancel'; id: string; interpreter: string; how: 'interrupt' | 'kill' }
+  | { cmd: 'stop'; id: string; interpreter: string }
+  | { cmd: 'ports'; id: string }
+  | { cmd: 'tunnel'; id: string; port: number; token: string }
+  | ({ cmd: 'terminal'; id: string; command?: string } & TerminalSize)
+  | { cmd: 'terminal_read'; id: string; terminal: string }
+  | { cmd: 'terminal_input'; id: string; terminal: string; data: string }
+  | ({ cmd: 'terminal_resize'; id: string; terminal: string } & TerminalSize)
+  | { cmd: 'terminal_close'; id: string; terminal: string }
   | { cmd: 'ping'; id: string }
   | { cmd: 'shutdown'; id: string }
 
@@ -35,9 +48,13 @@ export type BridgeEvent =
   | MessageEvent
   | PermissionRequestEvent
   | { ev: 'permission_withdrawn'; id: string; requestId: string }
-  | { ev: 'output'; id: string; stream: 'stdout' | 'stderr'; data: string }
+  | { ev: 'output'; id: string; stream: OutputStream; data: string }
   | { ev: 'log'; id: string; level: string; text: string }
   | TerminalEvent
+
+const OUTPUT_STREAMS = ['stdout', 'stderr', 'result', 'display'] as const
+/** Beside the output itself: a piece of the result's JSON text, and a rich result as an interpreter writes it. */
+export type OutputStream = (typeof OUTPUT_STREAMS)[number]
 
 /** An SDK message. `json` is the text as the bridge wrote it, one valid JSON object without a line break. */
 export interface MessageEvent {
@@ -89,11 +106,55 @@ export interface ExecResult {
   timedOut: boolean
 }
 
+/** What `start` gives. */
+export interface StartResult {
+  interpreter: string
+  /** As the processes inside see it. */
+  pid: number
+}
+
+/** What `execute` gives, once its results have come as output. */
+export type ExecuteResult = Omit<RunOutcome, 'result' | 'results'>
+
+/** What `tunnel` gives: whether anything was there to connect to. If so, the bytes go by a socket of their own. */
+export interface TunnelResult {
+  connected: boolean
+}
+
+/** In hexadecimal, a line of its own: the first that the bridge sends through a tunnel. */
+export const TUNNEL_TOKEN_BYTES = 32
+
+export interface TerminalSize {
+  cols: number
+  rows: number
+}
+
+/** What `terminal` gives. */
+export interface TerminalStart {
+  terminal: string
+  /** As the processes inside see it. */
+  pid: number
+}
+
+export interface TerminalExit {
+  code: number | null
+  signal: number | null
+}
+
+/** What `terminal_read` gives: output in base64 once there is some, and after the last of it how the program ended. */
+export type TerminalRead = { data: string } | { exit: TerminalExit }
+
 /** What may go wrong inside a sandbox. A bridge is hostile: no other code of the error table is believed from it. */
 const BRIDGE_ERROR_CODES = [
   'agent_crashed',
   'agent_failed',
+  'interpreter_gone',
+  'interpreter_missing',
   'model_api_error',
+  'terminal_not_found',
+  'terminals_unavailable',
+  'too_many_kernels',
+  'too_many_terminals',
   'turn_in_progress',
 ] as const satisfies ErrorCode[]
 
@@ -105,10 +166,6 @@ export function bridgeError({ code, error }: Extract<BridgeEvent, { ev: 'error' 
 
 /** The command id of SDK messages that come between turns. */
 export const UNSOLICITED = 'session'
-
-export class ProtocolError extends Error {
-  override readonly name = 'ProtocolError'
-}
 
 export function encodeLine(value: BridgeCommand | Exclude<BridgeEvent, MessageEvent>): string {
   return `${JSON.stringify(value)}\n`
@@ -126,6 +183,17 @@ const COMMANDS: ReadonlySet<string> = new Set<BridgeCommand['cmd']>([
   'interrupt',
   'permission',
   'exec',
+  'start',
+  'execute',
+  'cancel',
+  'stop',
+  'ports',
+  'tunnel',
+  'terminal',
+  'terminal_read',
+  'terminal_input',
+  'terminal_resize',
+  'terminal_close',
   'ping',
   'shutdown',
 ])
@@ -134,8 +202,79 @@ export function decodeCommand(line: string): BridgeCommand {
   const value = parseObject(line)
   if (typeof value.cmd !== 'string' || !COMMANDS.has(value.cmd)) throw new ProtocolError('unknown command')
   if (!isId(value.id)) throw new ProtocolError('a command needs an id')
+  if (!isWholeCommand(value) || !isWholeTerminalCommand(value))
+    throw new ProtocolError(`a malformed command: ${value.cmd}`)
   return value as unknown as BridgeCommand
 }
+
+function isWholeCommand({
+  cmd,
+  language,
+  interpreter,
+  request,
+  how,
+  env,
+  maxOutputBytes,
+  port,
+  token,
+}: Record<string, unknown>) {
+  switch (cmd) {
+    case 'start':
+      return LANGUAGES.some((known) => known === language) && (env === undefined || isEnv(env))
+    case 'execute':
+      return isId(interpreter) && isRunRequest(request) && isAmount(maxOutputBytes)
+    case 'cancel':
+      return isId(interpreter) && (how === 'interrupt' || how === 'kill')
+    case 'stop':
+      return isId(interpreter)
+    case 'tunnel':
+      return isPort(port) && typeof token === 'string' && TUNNEL_TOKEN.test(token)
+    default:
+      return true
+  }
+}
+
+function isWholeTerminalCommand({ cmd, terminal, cols, rows, command, data }: Record<string, unknown>) {
+  switch (cmd) {
+    case 'terminal':
+      return isTerminalSize(cols, rows) && (command === undefined || typeof command === 'string')
+    case 'terminal_resize':
+      return isId(terminal) && isTerminalSize(cols, rows)
+    case 'terminal_input':
+      return isId(terminal) && typeof data === 'string'
+    case 'terminal_read':
+    case 'terminal_close':
+      return isId(terminal)
+    default:
+      return true
+  }
+}
+
+const isTerminalSize = (...sides: unknown[]) =>
+  sides.every(
+    (side) => Number.isInteger(side) && (side as number) > 0 && (side as number) <= MAX_TERMINAL_SIDE,
+  )
+
+function isRunRequest(request: unknown): boolean {
+  if (!isObject(request)) return false
+  const { kind, code, event, env, timeoutMs } = request
+  return (
+    (kind === 'code' || kind === 'script' || kind === 'handler') &&
+    typeof code === 'string' &&
+    (event === undefined || typeof event === 'string') &&
+    (env === undefined || isEnv(env)) &&
+    isAmount(timeoutMs)
+  )
+}
+
+const TUNNEL_TOKEN = new RegExp(`^[0-9a-f]{${2 * TUNNEL_TOKEN_BYTES}}$`)
+const isPort = (port: unknown) =>
+  Number.isInteger(port) && (port as number) >= 1 && (port as number) <= 65_535
+const isAmount = (value: unknown) => Number.isFinite(value) && (value as number) >= 0
+const isEnv = (env: unknown) =>
+  isObject(env) && Object.values(env).every((value) => typeof value === 'string')
+const isObject = (value: unknown): value is Record<string, unknown> =>
+  typeof value === 'object' && value !== null && !Array.isArray(value)
 
 const ID = /^[A-Za-z0-9_-]{1,64}$/
 const MESSAGE_HEAD = /^\{"ev":"message","id":"([A-Za-z0-9_-]{1,64})","data":/
@@ -171,7 +310,7 @@ function isPlainEvent(event: Record<string, unknown>): boolean {
     case 'pong':
       return true
     case 'output':
-      return isText('data') && (event.stream === 'stdout' || event.stream === 'stderr')
+      return isText('data') && OUTPUT_STREAMS.some((stream) => stream === event.stream)
     case 'log':
       return isText('level', 'text')
     case 'error':
@@ -250,7 +389,8 @@ const OPEN_BRACKET = 91
 const BACKSLASH = 92
 const OPEN_BRACE = 123
 
-function parseObject(text: string): Record<string, unknown> {
+/** Throws `ProtocolError` for anything but one JSON object, and for what would cost too much to read. */
+export function parseObject(text: string): Record<string, unknown> {
   if (text.length > LARGE_CHARS) assertFewValues(text)
   let value: unknown
   try {
@@ -258,92 +398,6 @@ function parseObject(text: string): Record<string, unknown> {
   } catch {
     throw new ProtocolError('a line is not JSON')
   }
-  if (typeof value !== 'object' || value === null || Array.isArray(value)) {
-    throw new ProtocolError('a line is not a JSON object')
-  }
-  return value as Record<string, unknown>
-}
-
-const NEWLINE = 10
-/** Most unfinished lines are shorter; room for a longer one is given up after it. */
-const KEPT_BYTES = 64 * 1024
-
-/** Cuts a byte stream into lines of valid UTF-8, holding at most one unfinished line of bounded length. */
-export class LineSplitter {
-  readonly #maxBytes: number
-  readonly #decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
-  /** The beginning of a line, and room for more. */
-  #kept = new Uint8Array(0)
-  #size = 0
-
-  constructor(maxBytes: number = MAX_LINE_BYTES) {
-    this.#maxBytes = maxBytes
-  }
-
-  /** The lines that this chunk completes. */
-  *push(chunk: Uint8Array): Generator<string> {
-    const first = chunk.indexOf(NEWLINE)
-    if (first < 0) return this.#keep(chunk)
-    const line = this.#take(chunk.subarray(0, first))
-    if (line !== '') yield line
-    const last = chunk.lastIndexOf(NEWLINE)
-    if (last > first) yield* this.#splitWhole(chunk.subarray(first + 1, last))
-    if (last + 1 < chunk.length) this.#keep(chunk.subarray(last + 1))
-  }
-
-  /** Most chunks hold many lines: to decode them together costs a fraction of decoding each. */
-  *#splitWhole(bytes: Uint8Array): Generator<string> {
-    for (const line of this.#decodeWhole(bytes)) if (line !== '') yield line
-  }
-
-  #decodeWhole(bytes: Uint8Array): Iterable<string> {
-    try {
-      return this.#decode(bytes).split('\n')
-    } catch {
-      // What comes before the line that is broken still counts.
-      return this.#decodeEach(bytes)
-    }
-  }
-
-  *#decodeEach(bytes: Uint8Array): Generator<string> {
-    for (let start = 0; start <= bytes.length; ) {
-      const newline = bytes.indexOf(NEWLINE, start)
-      const end = newline < 0 ? bytes.length : newline
-      yield this.#decode(bytes.subarray(start, end))
-      start = end + 1
-    }
-  }
-
-  /** Copied: a line that comes byte by byte would otherwise cost hundreds of times its length. */
-  #keep(part: Uint8Array): void {
-    const size = this.#size + part.length
-    if (size > this.#maxBytes) throw new ProtocolError(`a line is longer than ${this.#maxBytes} bytes`)
-    if (size > this.#kept.length) this.#kept = grown(this.#kept, size)
-    this.#kept.set(part, this.#size)
-    this.#size = size
-  }
-
-  #take(last: Uint8Array): string {
-    if (this.#size === 0 && last.length <= this.#maxBytes) return this.#decode(last)
-    this.#keep(last)
-    const line = this.#decode(this.#kept.subarray(0, this.#size))
-    this.#size = 0
-    if (this.#kept.length > KEPT_BYTES) this.#kept = new Uint8Array(0)
-    return line
-  }
-
-  #decode(bytes: Uint8Array): string {
-    try {
-      return this.#decoder.decode(bytes)
-    } catch {
-      throw new ProtocolError('a line is not UTF-8')
-    }
-  }
-}
-
-/** Twice as large, so that all the copying together stays below twice the length of the line. */
-function grown(bytes: Uint8Array, size: number): Uint8Array<ArrayBuffer> {
-  const larger = new Uint8Array(Math.max(size, 2 * bytes.length))
-  larger.set(bytes)
-  return larger
+  if (!isObject(value)) throw new ProtocolError('a line is not a JSON object')
+  return value
 }

@@ -3,6 +3,7 @@ import { MAX_AGENT_FILES } from '../constants.ts'
 import { AgentName, Env, IsoTime, RelativePath } from './common-schemas.ts'
 import { Packages } from './package-schemas.ts'
 import { AgentConfig } from './sandbox-settings.ts'
+import { TemplateName } from './template-schemas.ts'
 
 export const FileInput = z
   .strictObject({
@@ -15,6 +16,9 @@ export type FileInput = z.infer<typeof FileInput>
 
 /** What an agent may set: options for every session, and what its set-up installs. */
 export const DeployConfig = AgentConfig.extend({
+  template: TemplateName.optional().describe(
+    'The environment of its sessions; what the agent sets itself wins',
+  ),
   packages: Packages.optional().describe('Installed once for each version, inside the sandbox'),
   warm: z
     .number()

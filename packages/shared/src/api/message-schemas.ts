@@ -53,6 +53,8 @@ export const EVENT_TYPES = [
   'turn',
   'message',
   'permission_request',
+  'execution',
+  'output',
   'egress_denied',
   'limit',
   'checkpoint',

@@ -1,0 +1,160 @@
+import type { ChildProcess } from 'node:child_process'
+import { writeFileSync } from 'node:fs'
+import type { Duplex, Readable } from 'node:stream'
+import {
+  AshError,
+  type BridgeCommand,
+  type BridgeEvent,
+  type ExecuteResult,
+  encodeDisplay,
+  InterpreterLink,
+  type Language,
+  MAX_LINE_BYTES,
+  type ProcessExit,
+  type RunOutcome,
+  type StartResult,
+} from '@ash-ai/shared'
+import { childProcess } from '../late-modules.ts'
+import { findProgram } from './interpreter-program.ts'
+import { ProcessTree } from './process-tree.ts'
+
+/** More than the runs and kernels that the server allows a session together. */
+const MAX_INTERPRETERS = 20
+/** A result goes to the host in pieces of this size, so that others get their turn between. */
+const RESULT_PIECE_CHARS = 256 * 1024
+/** How often a run is measured: first soon, since most are short, and of what is gone there is nothing to see. */
+const FIRST_SAMPLE_MS = 5
+const SAMPLE_MS = 250
+/** The first to go when memory runs out, so that the bridge can tell of it. */
+const OOM_SCORE = '1000'
+
+type OutputEvent = Extract<BridgeEvent, { ev: 'output' }>
+type SendOutput = (event: Omit<OutputEvent, 'ev' | 'id'>) => Promise<void> | undefined
+
+interface Running {
+  link: InterpreterLink
+  tree: ProcessTree
+}
+
+/** The interpreters of one session. */
+export class Interpreters {
+  readonly #cwd: string
+  readonly #kernelsDir: string
+  readonly #running = new Map<string, Running>()
+
+  constructor(cwd: string, kernelsDir: string) {
+    this.#cwd = cwd
+    this.#kernelsDir = kernelsDir
+  }
+
+  async start(language: Language, env: Record<string, string>): Promise<StartResult> {
+    if (this.#running.size >= MAX_INTERPRETERS)
+      throw new AshError('too_many_kernels', `A session may have ${MAX_INTERPRETERS} interpreters at once`)
+    const [program, ...args] = findProgram(language, env, this.#kernelsDir)
+    const id = crypto.randomUUID()
+    const child = childProcess().spawn(program, args, {
+      cwd: this.#cwd,
+      // The mark stands first, where it is found soonest, and no other variable takes its place.
+      env: Object.assign({ ASH_RUN: id }, env, { ASH_RUN: id }),
+      detached: true,
+      stdio: ['ignore', 'pipe', 'pipe', 'pipe'],
+    })
+    if (child.pid === undefined) throw await new Promise((resolve) => child.once('error', resolve))
+    this.#hold(id, language, child, child.pid)
+    return { interpreter: id, pid: child.pid }
+  }
+
+  /** Runs one request; its output goes to `send`, its results too, at the end. */
+  async execute(
+    { interpreter, request, maxOutputBytes }: Extract<BridgeCommand, { cmd: 'execute' }>,
+    send: SendOutput,
+  ): Promise<ExecuteResult> {
+    const running = this.#running.get(interpreter)
+    if (running === undefined)
+      throw new AshError('interpreter_gone', 'The interpreter ended before the run began')
+    const sampling = sampleRegularly(running.tree)
+    const outcome = await running.link
+      .run(request, { take: ({ stream, text }) => send({ stream, data: text }), maxOutputBytes })
+      .finally(sampling.stop)
+    return sendResults(outcome, send)
+  }
+
+  interrupt(interpreter: string): void {
+    this.#running.get(interpreter)?.link.interrupt()
+  }
+
+  async stop(interpreter: string): Promise<void> {
+    await this.#running.get(interpreter)?.link.stop()
+  }
+
+  async close(): Promise<void> {
+    await Promise.all([...this.#running.keys()].map((id) => this.stop(id)))
+  }
+
+  #hold(id: string, language: Language, child: ChildProcess, pid: number): void {
+    preferForOom(pid)
+    const tree = new ProcessTree(pid, `ASH_RUN=${id}`)
+    const exited = new Promise<ProcessExit>((resolve) => {
+      child.once('exit', (code, signal) => resolve({ code, signal }))
+    })
+    const [, stdout, stderr, channel] = child.stdio as unknown as [null, Readable, Readable, Duplex]
+    const link = new InterpreterLink({
+      language,
+      stdout,
+      stderr,
+      channel,
+      exited,
+      // Also called once it has ended by itself.
+      kill: () => tree.kill().finally(() => this.#running.delete(id)),
+      interrupt: () => interruptGroup(pid),
+      measure: () => tree.measure(),
+    })
+    this.#running.set(id, { link, tree })
+  }
+}
+
+function interruptGroup(pid: number): void {
+  try {
+    process.kill(-pid, 'SIGINT')
+  } catch {
+    // It has just ended.
+  }
+}
+
+function preferForOom(pid: number): void {
+  try {
+    writeFileSync(`/proc/${pid}/oom_score_adj`, OOM_SCORE)
+  } catch {
+    // Not for this user to say, as for a program that it may not read.
+  }
+}
+
+/** Also keeps in mind who belongs to the tree. */
+function sampleRegularly(tree: ProcessTree): { stop: () => void } {
+  let timer: NodeJS.Timeout
+  const next = (afterMs: number) => {
+    timer = setTimeout(() => {
+      tree.measure()
+      next(Math.min(SAMPLE_MS, 2 * afterMs))
+    }, afterMs)
+  }
+  next(FIRST_SAMPLE_MS)
+  return { stop: () => clearTimeout(timer) }
+}
+
+async function sendResults(
+  { result, results, ...rest }: RunOutcome,
+  send: SendOutput,
+): Promise<ExecuteResult> {
+  let { truncated } = rest
+  for (const one of results) {
+    const data = encodeDisplay(one)
+    // As text within JSON it grows; what fits twice into half a line fits.
+    if (Buffer.byteLength(data) <= MAX_LINE_BYTES / 2 - 1024) await send({ stream: 'display', data })
+    else truncated = true
+  }
+  for (let at = 0; at < (result?.length ?? 0); at += RESULT_PIECE_CHARS) {
+    await send({ stream: 'result', data: result?.slice(at, at + RESULT_PIECE_CHARS) ?? '' })
+  }
+  return { ...rest, truncated }
+}

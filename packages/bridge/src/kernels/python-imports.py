@@ -1,0 +1,53 @@
+"""What user code imports, and its own lines for tracebacks, for python-core.py. `kernel` is that file's module."""
+
+import sys
+
+MAX_SOURCES = 200
+
+Kernel = kernel.Kernel
+
+
+class ImportWatcher:
+    """Changes some modules as user code imports them; importing them here would take too long."""
+
+    watched = {
+        'matplotlib.pyplot': lambda module: kernel.part('displays').patch_pyplot(module),
+        'linecache': lambda module: fill_linecache(module),
+    }
+
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        if name not in cls.watched:
+            return None
+        finders = [finder for finder in sys.meta_path if finder is not cls]
+        spec = next(filter(None, (finder.find_spec(name, path, target) for finder in finders)), None)
+        if spec and hasattr(spec.loader, '__dict__'):
+            run_module = spec.loader.exec_module
+
+            def exec_module(module):
+                run_module(module)
+                cls.watched[name](module)
+
+            spec.loader.exec_module = exec_module
+        return spec
+
+
+def remember_source(filename, code):
+    Kernel.sources[filename] = code
+    linecache = sys.modules.get('linecache')
+    cached = linecache.cache if linecache else {}
+    cached[filename] = cache_entry(filename, code)
+    while len(Kernel.sources) > MAX_SOURCES:
+        oldest = next(iter(Kernel.sources))
+        del Kernel.sources[oldest]
+        cached.pop(oldest, None)
+
+
+def fill_linecache(linecache):
+    """Tracebacks have the lines of user code then, also those it makes itself."""
+    for filename, code in Kernel.sources.items():
+        linecache.cache[filename] = cache_entry(filename, code)
+
+
+def cache_entry(filename, code):
+    return (len(code), None, code.splitlines(True), filename)
