@@ -1,3 +1,5 @@
+export { collectArtifacts, scanFiles } from './artifacts/artifacts.ts'
+export type { FileScan } from './artifacts/walk-files.ts'
 export { BridgeClient } from './bridge-client.ts'
 export {
   CheckpointStore,
@@ -11,6 +13,11 @@ export type { KnownCheckpoint } from './checkpoints/sweep-marks.ts'
 export { receiveTar, saveTar } from './checkpoints/tar-in.ts'
 export { workspaceTar } from './checkpoints/tar-out.ts'
 export { armFaultPoint, faultPoint } from './fault-point.ts'
+export { BridgeInterpreter } from './interpreters/bridge-interpreter.ts'
+export type { DirectInterpreter } from './interpreters/direct-interpreter.ts'
+export type { Interpreter, TakeOutput } from './interpreters/interpreter.ts'
+export { asOutOfMemory } from './interpreters/out-of-memory.ts'
+export type { InterpreterRequest } from './interpreters/start-interpreter.ts'
 export { keepLayer, type Layer, type LayerSize, layerIn, roomMb } from './layer.ts'
 export { findCgroupMounts } from './limits/cgroup-mounts.ts'
 export { chooseLimits } from './limits/choose-limits.ts'

@@ -43,7 +43,7 @@ async function startBridge(change: Partial<SandboxProcess>): Promise<SandboxProc
   })
   bridge.write(encodeLine({ ev: 'ready', id: UNSOLICITED }))
   const exit = Promise.withResolvers<SandboxExit>()
-  const { usage, hits, pids, freeze, thaw } = NO_GROUP
+  const { usage, hits, pids, enclose, freeze, thaw } = NO_GROUP
   const kill = async () => {
     stream.destroy()
     bridge.destroy()
@@ -51,7 +51,7 @@ async function startBridge(change: Partial<SandboxProcess>): Promise<SandboxProc
     exit.resolve({ code: 0, signal: null, stderr: '', usage: await usage() })
   }
   onTestFinished(kill)
-  return { pid: 0, stream, exited: exit.promise, usage, hits, pids, freeze, thaw, kill, ...change }
+  return { pid: 0, stream, exited: exit.promise, usage, hits, pids, enclose, freeze, thaw, kill, ...change }
 }
 
 /** Counts who holds a disk. */
@@ -69,7 +69,7 @@ class CountedDisk extends PolledDisk {
 
 function makeManager(change: Partial<SandboxProcess> = {}) {
   const disk = new CountedDisk()
-  const provider = { start: () => startBridge(change) } as unknown as SandboxProvider
+  const provider = { expectStart() {}, start: () => startBridge(change) } as unknown as SandboxProvider
   const upstream = { baseUrl: 'http://127.0.0.1:9', apiKey: 'key' }
   const options = { provider, disk, upstream, runtime: {} as Runtime, modelIdleTimeoutMs: 1_000, env: {} }
   return { disk, manager: new SandboxManager(options) }

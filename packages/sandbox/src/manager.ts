@@ -2,11 +2,15 @@ import { randomBytes } from 'node:crypto'
 import { setTimeout as delay } from 'node:timers/promises'
 import { AshError, type SessionSetup } from '@ash-ai/shared'
 import { BridgeClient, type Pulse } from './bridge-client.ts'
+import type { DirectInterpreter } from './interpreters/direct-interpreter.ts'
+import { type InterpreterRequest, startInterpreter } from './interpreters/start-interpreter.ts'
 import type { Layer } from './layer.ts'
 import type { DiskBackend, DiskState } from './limits/disk/disk-backend.ts'
 import { PolledDisk } from './limits/disk/polled-disk.ts'
+import { type Enclosure, findHostPid } from './limits/enclosure.ts'
 import type { ResourceLimits } from './limits/resource-limits.ts'
 import { type LimitHit, LimitWatch } from './limits/watch-limits.ts'
+import { makeFolders } from './make-folders.ts'
 import type { FindCredential } from './network/credential.ts'
 import type { EgressDenied } from './network/denial-log.ts'
 import type { Budget } from './network/model/budget.ts'
@@ -15,7 +19,8 @@ import type { NetworkPolicy } from './network/network-policy.ts'
 import { SandboxNetwork } from './network/sandbox-network.ts'
 import type { Owner, SandboxExit, SandboxProcess, SandboxProvider } from './provider.ts'
 import type { Runtime } from './runtime.ts'
-import { createSessionDirs, type SessionDirs } from './session-dirs.ts'
+import type { SessionDirs } from './session-dirs.ts'
+import { asStartFailure, startFailure } from './start-failure.ts'
 
 const READY_TIMEOUT_MS = 20_000
 const EXIT_TIMEOUT_MS = 2_000
@@ -24,8 +29,9 @@ const EXIT_TIMEOUT_MS = 2_000
 export interface PrepareRequest {
   sandboxId: string
   dirs: SessionDirs
-  agentDir: string
-  /** A new session's folders begin as a copy of this instead of the agent's folder. */
+  /** A new session's workspace begins as a copy of it; without an agent it begins empty. */
+  agentDir?: string | undefined
+  /** A new session's folders begin as a copy of this instead. */
   layer?: Layer | undefined
   owner: Owner | undefined
   limits: ResourceLimits
@@ -76,6 +82,11 @@ export interface Sandbox {
   thaw(): void
   /** Host pids of everything inside; undefined where no control group holds it. */
   pids(): number[] | undefined
+  /**
+   * Holds a process that the bridge has just started, by its pid inside, together with all that it will start.
+   * Undefined where this machine cannot; throws `interpreter_gone` where there is no such process inside.
+   */
+  enclose(insidePid: number): Promise<Enclosure | undefined>
   /** Also of a frozen one: nothing inside runs on. */
   stop(): Promise<void>
 }
@@ -112,6 +123,7 @@ export class SandboxManager {
 
   /** Everything of a start that needs no session. */
   async prepare(request: PrepareRequest): Promise<PreparedSandbox> {
+    this.provider.expectStart()
     const modelToken = `ash-session-${randomBytes(24).toString('base64url')}`
     const network = await this.#startOutside(request, modelToken)
     let process: SandboxProcess | undefined
@@ -135,10 +147,17 @@ export class SandboxManager {
     }
   }
 
+  /** An interpreter in a sandbox of its own: no bridge, no network. */
+  startInterpreter(request: InterpreterRequest): Promise<DirectInterpreter> {
+    const { provider } = this
+    const { runtime, env } = this.#options
+    return startInterpreter({ provider, disk: this.#disk, runtime, env }, request)
+  }
+
   /** Disk and sockets, side by side: neither needs the other. */
   async #startOutside(request: PrepareRequest, modelToken: string): Promise<SandboxNetwork> {
     const [folders, network] = await Promise.allSettled([
-      this.#makeFolders(request),
+      makeFolders(this.#disk, request),
       this.#startNetwork(request, modelToken),
     ])
     if (folders.status === 'rejected') {
@@ -150,16 +169,6 @@ export class SandboxManager {
       throw asStartFailure(network.reason, request)
     }
     return network.value
-  }
-
-  async #makeFolders({ dirs, limits, layer, agentDir, owner }: PrepareRequest): Promise<void> {
-    await this.#disk.acquire(dirs, limits.diskMb).catch((error: unknown) => {
-      throw asDiskFailure(error)
-    })
-    await createSessionDirs(dirs, layer ?? agentDir, owner).catch((error: unknown) => {
-      this.#disk.release(dirs)
-      throw error
-    })
   }
 
   #startNetwork(request: PrepareRequest, modelToken: string): Promise<SandboxNetwork> {
@@ -242,6 +251,7 @@ function liveSandbox(
     await network.close()
     disk.release(dirs)
   }
+  let enclosures = 0
   let isFrozen = false
   let isFreezing = false
   const thaw = () => {
@@ -280,8 +290,21 @@ function liveSandbox(
     },
     thaw,
     pids: () => process.pids(),
+    enclose: async (insidePid) => encloseInside(process, insidePid, `run-${++enclosures}`),
     stop: stopOnce,
   }
+}
+
+function encloseInside(process: SandboxProcess, insidePid: number, name: string): Enclosure | undefined {
+  const pids = process.pids()
+  if (pids === undefined) return undefined
+  const hostPid = findHostPid(pids, insidePid)
+  try {
+    if (hostPid !== undefined) return process.enclose(name, hostPid)
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'ESRCH') throw error
+  }
+  throw new AshError('interpreter_gone', `There is no process ${insidePid} in the sandbox`)
 }
 
 /** A sandbox whose bridge is gone is as good as dead; what killed it is known when it is. */
@@ -309,9 +332,6 @@ async function inTime(work: Promise<unknown>): Promise<void> {
   }
 }
 
-const startFailure = (reason: string) =>
-  new AshError('sandbox_start_failed', `The sandbox did not start: ${reason}`)
-
 async function becomesReady(bridge: BridgeClient, process: SandboxProcess): Promise<void> {
   const timer = new AbortController()
   const late = new Promise<'late'>((resolve) => {
@@ -332,30 +352,6 @@ async function becomesReady(bridge: BridgeClient, process: SandboxProcess): Prom
         ? outcome.message
         : `it exited with ${outcome.code ?? outcome.signal}: ${outcome.stderr.trim() || 'no message'}`
   throw startFailure(reason)
-}
-
-/** What the operating system refuses, such as a missing agent folder or a full disk, is a failure to start. */
-function asStartFailure(error: unknown, { limits }: PrepareRequest): unknown {
-  const { code, syscall } = error as NodeJS.ErrnoException
-  if (code === undefined || syscall === undefined) return error
-  if (code === 'ENOSPC' || code === 'EDQUOT') {
-    return new AshError(
-      'disk_full',
-      `The sandbox did not start: there is no room left on its disk of ${limits.diskMb} MB, or on the server's`,
-      { cause: error },
-    )
-  }
-  // Without the path: the message reaches clients, the cause the log.
-  return new AshError('sandbox_start_failed', `The sandbox did not start: ${code} in ${syscall}`, {
-    cause: error,
-  })
-}
-
-/** What the tools say names paths of the host: that is for the log. */
-function asDiskFailure(error: unknown): AshError {
-  if (error instanceof AshError) return error
-  const text = 'The sandbox did not start: its disk could not be made or mounted'
-  return new AshError('sandbox_start_failed', text, { cause: error })
 }
 
 function tooMuchOnDisk({ diskMb }: ResourceLimits): AshError {

@@ -1,5 +1,6 @@
 import { isAshError } from '@ash-ai/shared'
 import { expect, test, vi } from 'vitest'
+import type { InterpreterRequest } from './interpreters/start-interpreter.ts'
 import type { PreparedSandbox, Sandbox, SandboxManager, SandboxRequest } from './manager.ts'
 import { type PoolUse, SandboxPool } from './pool.ts'
 import type { SandboxChange, SandboxRow, SandboxStore } from './sandbox-store.ts'
@@ -27,6 +28,7 @@ class FakeManager {
     return start.promise
   }
   prepare = this.start
+  startInterpreter = this.start
 
   finishStart(index: number): FakeSandbox {
     const sandbox = this.#make([...this.alive][index] ?? '')
@@ -55,6 +57,7 @@ class FakeManager {
 
 let made = 0
 const newRequest = () => ({ sandboxId: `sandbox-${++made}` }) as SandboxRequest
+const newInterpreter = () => ({ sandboxId: `sandbox-${++made}` }) as InterpreterRequest
 
 function makePool(max: number, options: { store?: SandboxStore; startsAtOnce?: boolean } = {}) {
   const manager = new FakeManager()
@@ -62,7 +65,7 @@ function makePool(max: number, options: { store?: SandboxStore; startsAtOnce?: b
   return { manager, pool: new SandboxPool(manager as unknown as SandboxManager, max, options.store) }
 }
 
-const TENANT = { tenantId: 'default', agentName: 'agent', agentVersion: 1 }
+const TENANT = { tenantId: 'default', template: 'default', agentName: 'agent', agentVersion: 1 }
 const useBy = (sessionId: string | null, evict: PoolUse['evict'] = async () => false): PoolUse => ({
   ...TENANT,
   sessionId,
@@ -385,4 +388,27 @@ test('a build is not stored', async () => {
   await pool.acquire(newRequest())
   await pool.stopAll()
   expect(store.calls).toEqual([])
+})
+
+test('an interpreter takes a slot, runs from the start, and is never asked to leave', async () => {
+  const { pool } = makePool(1, { startsAtOnce: true })
+  const asked: string[] = []
+  await acquireWilling(pool, 'session', asked)
+  const interpreter = await pool.acquireInterpreter(newInterpreter(), useBy('run'))
+  expect(asked).toEqual(['session'])
+  expect(pool.stateOf(interpreter.id)).toBe('running')
+  expect(await codeOf(pool.acquireInterpreter(newInterpreter(), useBy('other')))).toBe('pool_full')
+  await interpreter.stop()
+  expect(pool.live).toBe(0)
+})
+
+test('a spare interpreter takes only a free slot, and runs when it is claimed', async () => {
+  const { pool } = makePool(1, { startsAtOnce: true })
+  const spare = await pool.prepareInterpreter(newInterpreter(), useBy(null))
+  expect(pool.counts()).toMatchObject({ warm: 1 })
+  expect(await codeOf(pool.prepareInterpreter(newInterpreter(), useBy(null)))).toBe('pool_full')
+  pool.claim(spare.id, useBy('run'), 'running')
+  expect(pool.stateOf(spare.id)).toBe('running')
+  await spare.stop()
+  expect(await codeOf(Promise.resolve().then(() => pool.claim(spare.id, useBy('late'))))).toBe('sandbox_died')
 })

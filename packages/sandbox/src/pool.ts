@@ -1,4 +1,6 @@
 import { AshError, type SandboxState } from '@ash-ai/shared'
+import type { DirectInterpreter } from './interpreters/direct-interpreter.ts'
+import type { InterpreterRequest } from './interpreters/start-interpreter.ts'
 import type { PreparedSandbox, PrepareRequest, Sandbox, SandboxManager, SandboxRequest } from './manager.ts'
 import { SandboxRecord, type SandboxRow, type SandboxStore } from './sandbox-store.ts'
 
@@ -10,8 +12,10 @@ const EVICT_TIMEOUT_MS = 60_000
 interface PoolTenant {
   tenantId: string
   sessionId: string | null
-  agentName: string
-  agentVersion: number
+  template: string
+  /** Null where there is no agent. */
+  agentName: string | null
+  agentVersion: number | null
 }
 
 export interface PoolUse extends PoolTenant {
@@ -83,13 +87,27 @@ export class SandboxPool {
     return this.#start(entry, () => this.#manager.prepare(request), 'warm')
   }
 
-  /** A spare becomes a session's. */
-  claim(sandboxId: string, use: PoolUse): void {
+  /** Starts an interpreter in a slot of its own, in the place of another where it must. It runs until it ends. */
+  async acquireInterpreter(request: InterpreterRequest, use?: PoolUse): Promise<DirectInterpreter> {
+    const entry = this.#newEntry(request.sandboxId, use)
+    if (!this.#tryAdd(entry)) await this.#evictFor(entry)
+    return this.#start(entry, () => this.#manager.startInterpreter(request), 'running')
+  }
+
+  /** Starts a spare interpreter, only where a slot is free. */
+  async prepareInterpreter(request: InterpreterRequest, use: PoolUse): Promise<DirectInterpreter> {
+    const entry = this.#newEntry(request.sandboxId, use)
+    if (!this.#tryAdd(entry)) throw this.#full()
+    return this.#start(entry, () => this.#manager.startInterpreter(request), 'warm')
+  }
+
+  /** A spare becomes a session's; an interpreter, which runs at once, with `running`. */
+  claim(sandboxId: string, use: PoolUse, state: 'waiting' | 'running' = 'waiting'): void {
     const entry = this.#entries.get(sandboxId)
     if (entry?.state !== 'warm') throw new AshError('sandbox_died', 'The sandbox ended before it was used')
     entry.use = use
     if (entry.row) Object.assign(entry.row, tenantOf(use))
-    this.#enter(entry, 'waiting')
+    this.#enter(entry, state)
   }
 
   setState(sandboxId: string, state: 'waiting' | 'running'): void {
@@ -248,9 +266,10 @@ export class SandboxPool {
 
 const stopping = () => new AshError('server_stopping', 'The server is shutting down')
 
-const tenantOf = ({ tenantId, sessionId, agentName, agentVersion }: PoolTenant): PoolTenant => ({
+const tenantOf = ({ tenantId, sessionId, template, agentName, agentVersion }: PoolTenant): PoolTenant => ({
   tenantId,
   sessionId,
+  template,
   agentName,
   agentVersion,
 })

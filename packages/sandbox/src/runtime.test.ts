@@ -1,5 +1,5 @@
 import { execFile } from 'node:child_process'
-import { chmod, cp, mkdir, readdir, readFile, stat, symlink, writeFile } from 'node:fs/promises'
+import { chmod, cp, mkdir, readdir, readFile, rename, stat, symlink, writeFile } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { promisify } from 'node:util'
 import { isAshError } from '@ash-ai/shared'
@@ -29,7 +29,14 @@ test('a staged runtime has Node execute-only, the bridge readable and claude exe
   expect(await modeOf(runtime.node)).toBe(0o111)
   expect(await modeOf(runtime.bridge)).toBe(0o444)
   expect((await modeOf(runtime.claude)) & 0o555).toBe(0o555)
-  expect((await readdir(runtime.dir)).sort()).toEqual(['agent-sdk', 'bridge.mjs', 'claude', 'etc', 'node'])
+  expect((await readdir(runtime.dir)).sort()).toEqual([
+    'agent-sdk',
+    'bridge.mjs',
+    'claude',
+    'etc',
+    'kernels',
+    'node',
+  ])
   expect((await readdir(runtime.etc)).sort()).toEqual([
     'group',
     'hosts',
@@ -76,6 +83,21 @@ test('an agent SDK beside the bridge is staged beside it, and a changed one gets
   expect(await modeOf(folder)).toBe(0o755)
   expect(await readFile(join(folder, 'sdk.cjs'), 'utf8')).toBe('exports.query = 2\n')
   expect(await modeOf(join(folder, 'sdk.cjs'))).toBe(0o444)
+})
+
+test('the programs that run code are staged, wherever they come from', async () => {
+  const dir = await tempDir()
+  const source = await makeSource(join(dir, 'source'))
+  expect((await stageRuntime(join(dir, 'runtime'), source)).kernels).toBeUndefined()
+  const kernels = join(dir, 'kernels')
+  await mkdir(kernels)
+  await writeFile(join(kernels, 'python-kernel.py'), 'print(1)\n')
+  const runtime = await stageRuntime(join(dir, 'runtime'), { ...source, kernels })
+  const staged = join(runtime.kernels ?? '', 'python-kernel.py')
+  expect(await readFile(staged, 'utf8')).toBe('print(1)\n')
+  expect(await modeOf(staged)).toBe(0o444)
+  await rename(kernels, join(dirname(source.bridge), 'kernels'))
+  expect(await stageRuntime(join(dir, 'runtime'), source)).toEqual(runtime)
 })
 
 test('a cache is staged too, and one made anew from the same files asks for no new folder', async () => {

@@ -23,6 +23,8 @@ export interface Runtime {
   bridge: string
   /** A folder beside the bridge, which reads it when it is needed. None where the bridge is one file. */
   agentSdk: string | undefined
+  /** A folder beside the bridge with the programs that run code. None where the bridge is one file. */
+  kernels: string | undefined
   claude: string
   /** Synthetic `/etc` files: the host's own say too much. */
   etc: string
@@ -32,11 +34,16 @@ export interface RuntimeSource {
   node: string
   /** A file; a folder `agent-sdk` beside it belongs to it. */
   bridge: string
+  /** Folder of the programs that run code; by default `kernels` beside the bridge. */
+  kernels?: string
   claude: string
 }
 
 const BRIDGE = 'bridge.mjs'
 const AGENT_SDK = 'agent-sdk'
+const KERNELS = 'kernels'
+/** Of what lies in those folders: what a build leaves beside it is of no use inside. */
+const STAGED = /\.(cjs|mjs|py|pyc|cache)$/
 
 const ETC_FILES: Record<string, string> = {
   passwd:
@@ -53,13 +60,14 @@ const ETC_FILES: Record<string, string> = {
  */
 export async function stageRuntime(runtimeDir: string, source: RuntimeSource): Promise<Runtime> {
   const root = resolve(runtimeDir)
-  const bridge = await readBridge(source.bridge)
+  const bridge = await readBridge(source)
   const dir = join(root, await sourceHash(source, bridge))
   const runtime = {
     dir,
     node: join(dir, 'node'),
     bridge: join(dir, BRIDGE),
-    agentSdk: bridge.size > 1 ? join(dir, AGENT_SDK) : undefined,
+    agentSdk: hasFolder(bridge, AGENT_SDK) ? join(dir, AGENT_SDK) : undefined,
+    kernels: hasFolder(bridge, KERNELS) ? join(dir, KERNELS) : undefined,
     claude: join(dir, 'claude'),
     etc: join(dir, 'etc'),
   }
@@ -87,8 +95,9 @@ export async function removeOtherRuntimes({ dir }: Runtime): Promise<void> {
 }
 
 async function fillStaging(staging: string, source: RuntimeSource, bridge: BridgeFiles): Promise<void> {
-  const [etc, sdk] = [join(staging, 'etc'), join(staging, AGENT_SDK)]
-  for (const folder of [etc, sdk]) await mkdir(folder, { recursive: true })
+  const etc = join(staging, 'etc')
+  const folders = [etc, join(staging, AGENT_SDK), join(staging, KERNELS)]
+  for (const folder of folders) await mkdir(folder, { recursive: true })
   // Execute-only makes the bridge's process non-dumpable: the agent runs under the same user and could
   // otherwise rewrite it through /proc/<pid>/mem.
   await copyFile(source.node, join(staging, 'node'), constants.COPYFILE_FICLONE)
@@ -96,7 +105,7 @@ async function fillStaging(staging: string, source: RuntimeSource, bridge: Bridg
   for (const [name, content] of bridge) await writeReadOnly(join(staging, name), content)
   await linkOrCopy(source.claude, join(staging, 'claude'))
   for (const [name, text] of Object.entries(ETC_FILES)) await writeReadOnly(join(etc, name), text)
-  for (const folder of [etc, sdk, staging]) await chmod(folder, 0o755)
+  for (const folder of [...folders, staging]) await chmod(folder, 0o755)
 }
 
 /** By chmod, because the umask takes its share of the mode of a new file. */
@@ -108,14 +117,21 @@ async function writeReadOnly(path: string, content: string | Buffer): Promise<vo
 /** Path below the runtime's folder → content. */
 type BridgeFiles = ReadonlyMap<string, Buffer>
 
-async function readBridge(file: string): Promise<BridgeFiles> {
-  const files = new Map([[BRIDGE, await readFile(file)]])
-  const folder = join(dirname(file), AGENT_SDK)
-  for (const name of (await readdir(folder).catch(ignoreMissing)).sort()) {
-    files.set(join(AGENT_SDK, name), await readFile(join(folder, name)))
+async function readBridge(source: RuntimeSource): Promise<BridgeFiles> {
+  const files = new Map([[BRIDGE, await readFile(source.bridge)]])
+  const beside = dirname(source.bridge)
+  const folders = { [AGENT_SDK]: join(beside, AGENT_SDK), [KERNELS]: source.kernels ?? join(beside, KERNELS) }
+  for (const [key, folder] of Object.entries(folders)) {
+    const names = await readdir(folder).catch(ignoreMissing)
+    for (const name of names.filter((each) => STAGED.test(each)).sort()) {
+      files.set(join(key, name), await readFile(join(folder, name)))
+    }
   }
   return files
 }
+
+const hasFolder = (bridge: BridgeFiles, name: string) =>
+  [...bridge.keys()].some((path) => path.startsWith(`${name}/`))
 
 function ignoreMissing(error: NodeJS.ErrnoException): string[] {
   if (error.code !== 'ENOENT') throw error
@@ -144,7 +160,7 @@ async function sourceHash(source: RuntimeSource, bridge: BridgeFiles): Promise<s
   }
   for (const [name, content] of bridge) {
     // Made from the rest, and never twice the same.
-    if (!name.endsWith('.cache')) hash.update(`${name}\0${content.length}\0`).update(content)
+    if (!/\.(cache|pyc)$/.test(name)) hash.update(`${name}\0${content.length}\0`).update(content)
   }
   hash.update(JSON.stringify(ETC_FILES))
   return hash.digest('hex').slice(0, 16)

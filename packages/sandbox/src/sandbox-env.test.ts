@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { sandboxEnv } from './sandbox-env.ts'
+import { interpreterEnv, sandboxEnv } from './sandbox-env.ts'
 
 const PATHS = {
   workspace: '/workspace',
@@ -49,4 +49,23 @@ test('variables passed on purpose are added', () => {
 test('a variable passed on purpose cannot replace one that the bridge relies on', () => {
   const passed = Object.fromEntries(Object.keys(OWN).map((name) => [name, 'other']))
   expect(sandboxEnv(PATHS, 'sandbox-1', passed)).toEqual(OWN)
+})
+
+test('without an agent there is no folder of one', () => {
+  const { ASH_AGENT_DIR, ...others } = OWN
+  expect(sandboxEnv({ ...PATHS, agent: undefined }, 'sandbox-1')).toEqual(others)
+})
+
+test('an interpreter has nothing that only a bridge needs, and knows by which mark it is found', () => {
+  const passed = { PATH: '/home/ash/.venv/bin:/usr/bin', NAME: 'value', ASH_SANDBOX_ID: 'other' }
+  expect(interpreterEnv(PATHS, 'sandbox-1', passed)).toEqual({
+    PATH: '/home/ash/.venv/bin:/usr/bin',
+    NAME: 'value',
+    HOME: '/home/ash',
+    TMPDIR: '/tmp',
+    LANG: 'C.UTF-8',
+    TERM: 'dumb',
+    ASH_SANDBOX_ID: 'sandbox-1',
+    ASH_WORKSPACE_DIR: '/workspace',
+  })
 })

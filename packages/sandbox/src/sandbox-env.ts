@@ -1,13 +1,17 @@
-/** Where things are as the bridge sees them: fixed paths under isolation, host paths without. */
-export interface SandboxPaths {
+/** Where things are as whatever runs inside sees them: fixed paths under isolation, host paths without. */
+interface PlacePaths {
   workspace: string
   home: string
-  agent: string
+  nodeDir: string
+  tmp: string
+}
+
+export interface SandboxPaths extends PlacePaths {
+  /** None where there is no agent. */
+  agent: string | undefined
   modelSocket: string
   egressSocket: string
   claude: string
-  nodeDir: string
-  tmp: string
 }
 
 /** Where programs are looked for, unless a session's own variables say otherwise. */
@@ -24,17 +28,34 @@ export function sandboxEnv(
 ): Record<string, string> {
   return {
     ...passed,
-    PATH: systemPath(paths.nodeDir),
-    HOME: paths.home,
-    TMPDIR: paths.tmp,
-    LANG: 'C.UTF-8',
-    TERM: 'dumb',
-    ASH_SANDBOX_ID: sandboxId,
-    ASH_AGENT_DIR: paths.agent,
-    ASH_WORKSPACE_DIR: paths.workspace,
+    ...placeEnv(paths, sandboxId),
+    ...(paths.agent !== undefined && { ASH_AGENT_DIR: paths.agent }),
     ASH_MODEL_SOCKET: paths.modelSocket,
     ASH_EGRESS_SOCKET: paths.egressSocket,
     ASH_CLAUDE: paths.claude,
     ASH_BRIDGE_FD: '3',
   }
 }
+
+/**
+ * The whole environment of an interpreter without a bridge. What is passed, such as where packages are, goes over
+ * what is fixed, save for the name of the sandbox.
+ */
+export function interpreterEnv(
+  paths: PlacePaths,
+  sandboxId: string,
+  passed: Record<string, string>,
+): Record<string, string> {
+  const { ASH_SANDBOX_ID, ...fixed } = placeEnv(paths, sandboxId)
+  return { ...fixed, ...passed, ASH_SANDBOX_ID }
+}
+
+const placeEnv = (paths: PlacePaths, sandboxId: string) => ({
+  PATH: systemPath(paths.nodeDir),
+  HOME: paths.home,
+  TMPDIR: paths.tmp,
+  LANG: 'C.UTF-8',
+  TERM: 'dumb',
+  ASH_SANDBOX_ID: sandboxId,
+  ASH_WORKSPACE_DIR: paths.workspace,
+})

@@ -5,6 +5,7 @@ const row = (id: string): SandboxRow => ({
   id,
   tenantId: 'default',
   sessionId: null,
+  template: 'default',
   agentName: 'agent',
   agentVersion: 1,
   state: 'warming',

@@ -8,8 +8,10 @@ export interface SandboxRow {
   tenantId: string
   /** Null for a warm spare. */
   sessionId: string | null
-  agentName: string
-  agentVersion: number
+  template: string
+  /** Null where there is no agent. */
+  agentName: string | null
+  agentVersion: number | null
   state: SandboxState
   createdAt: number
   lastUsedAt: number

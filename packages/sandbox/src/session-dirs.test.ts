@@ -109,3 +109,17 @@ test('a tree deeper than any path can name is removed too', async () => {
   await removeSessionDirs(dirs)
   expect(await readdir(join(dir, 'sandboxes'))).toEqual([])
 })
+
+test('without an agent both folders begin empty, and belong to the session', async () => {
+  const dirs = sessionDirs(await tempDir(), 'session-1')
+  await createSessionDirs(dirs, undefined, OWNER)
+  expect((await readdir(dirs.disk)).sort()).toEqual(['home', 'workspace'])
+  for (const folder of [dirs.workspace, dirs.home]) {
+    expect(await readdir(folder)).toEqual([])
+    expect(await modeOf(folder)).toBe(0o700)
+    expect(await ownerOf(folder)).toEqual(OWNER)
+  }
+  await writeFile(join(dirs.workspace, 'kept'), '')
+  await createSessionDirs(dirs, undefined, OWNER)
+  expect(await readdir(dirs.workspace)).toEqual(['kept'])
+})

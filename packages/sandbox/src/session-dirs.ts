@@ -27,20 +27,19 @@ export function sessionDirs(dataDir: string, sessionId: string): SessionDirs {
 }
 
 /**
- * Makes a session's folders: the workspace as a copy of the agent's, or both as copies of those in a layer. All or
- * nothing: what is half made is begun anew.
+ * Makes a session's folders: the workspace as a copy of the agent's, or both as copies of those in a layer, or both
+ * empty. All or nothing: what is half made is begun anew.
  */
 export async function createSessionDirs(
   dirs: SessionDirs,
-  source: string | Layer,
+  source: string | Layer | undefined,
   owner: Owner | undefined,
 ): Promise<void> {
   if (await exists(dirs.workspace)) return
-  for (const folder of [dirs.root, dirs.disk]) {
-    await mkdir(folder, { recursive: true, mode: 0o711 })
-    // The umask may have taken the search bit that sandbox users need.
-    await chmod(folder, 0o711)
-  }
+  await mkdir(dirs.disk, { recursive: true, mode: 0o711 })
+  // The umask may have taken the search bit that sandbox users need.
+  await Promise.all([dirs.root, dirs.disk].map((folder) => chmod(folder, 0o711)))
+  if (source === undefined) return makeEmpty(dirs, owner)
   if (typeof source === 'string') {
     await makeDir(dirs.home, 0o700, owner)
     await putInPlace(dirs.workspace, (staging) => copyAgent(source, staging, owner))
@@ -63,8 +62,22 @@ export async function markSetUp(dirs: Pick<SessionDirs, 'root'>): Promise<void> 
   await writeFile(markerOf(dirs), '')
 }
 
+/** Side by side: interpreters that run for milliseconds wait for this. */
+async function makeEmpty({ home, workspace }: SessionDirs, owner: Owner | undefined): Promise<void> {
+  const staging = stagingOf(workspace)
+  await Promise.all([makeDir(home, 0o700, owner), makeDir(staging, 0o700, owner)])
+  await rename(staging, workspace)
+}
+
+/** On a disk that is nobody's yet: a new file system takes its time for the first folders in it. */
+export async function makeEmptyAhead(disk: string): Promise<void> {
+  for (const folder of ['home', stagingOf('workspace')]) await mkdir(join(disk, folder), { mode: 0o700 })
+}
+
+const stagingOf = (folder: string) => join(dirname(folder), `.${basename(folder)}`)
+
 async function putInPlace(folder: string, fill: (staging: string) => Promise<void>): Promise<void> {
-  const staging = join(dirname(folder), `.${basename(folder)}`)
+  const staging = stagingOf(folder)
   await remove(staging)
   try {
     await fill(staging)

@@ -1,15 +1,21 @@
-import { constants, readFileSync } from 'node:fs'
-import { mkdir, readdir, readFile, rmdir, writeFile } from 'node:fs/promises'
+import { closeSync, constants, mkdirSync, openSync, readdirSync, readFileSync, writeSync } from 'node:fs'
+import { readdir, readFile, rmdir, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 
 const REMOVE_TRIES = 100
 const REMOVE_RETRY_MS = 10
 
-/** A number from a control file that holds only one; 0 where the file is not there or says `max`. */
-export async function readNumber(folder: string, file: string): Promise<number> {
-  const text = await readFile(join(folder, file), 'utf8').catch(() => '')
-  return Number.parseInt(text, 10) || 0
+/**
+ * A number from a control file that holds only one; 0 where the file is not there or says `max`. At once, as most
+ * here: the kernel answers in microseconds, which is less than another thread takes to be asked.
+ */
+export function readNumberNow(folder: string, file: string): number {
+  try {
+    return Number.parseInt(readFileSync(join(folder, file), 'utf8'), 10) || 0
+  } catch {
+    return 0
+  }
 }
 
 /** A number from a control file of `name number` lines. */
@@ -33,10 +39,12 @@ export async function readPids(folder: string): Promise<number[]> {
   return parsePids(await readFile(join(folder, 'cgroup.procs'), 'utf8').catch(() => ''))
 }
 
-/** The same, at once. */
+/** Of the group and of those below it, at once. */
 export function readPidsNow(folder: string): number[] | undefined {
   try {
-    return parsePids(readFileSync(join(folder, 'cgroup.procs'), 'utf8'))
+    const below = readdirSync(folder, { withFileTypes: true }).filter((entry) => entry.isDirectory())
+    const pids = parsePids(readFileSync(join(folder, 'cgroup.procs'), 'utf8'))
+    return [...pids, ...below.flatMap(({ name }) => readPidsNow(join(folder, name)) ?? [])]
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException
     return code === 'ENOENT' || code === 'ENODEV' ? [] : undefined // Gone, or not to be known.
@@ -50,17 +58,36 @@ export async function writeControl(folder: string, file: string, value: string |
   await writeFile(join(folder, file), String(value), { flag: constants.O_WRONLY })
 }
 
+export function writeControlNow(folder: string, file: string, value: string | number): void {
+  const fd = openSync(join(folder, file), constants.O_WRONLY)
+  try {
+    writeSync(fd, String(value))
+  } finally {
+    closeSync(fd)
+  }
+}
+
+/** For a limit that a kernel may lack. */
+export function writeWhereOffered(folder: string, file: string, value: string | number): void {
+  try {
+    writeControlNow(folder, file, value)
+  } catch (error) {
+    ignoreMissing(error as NodeJS.ErrnoException)
+  }
+}
+
 /** For what a kernel may lack or does not support, and for a group that is gone already. */
 export function ignoreMissing(error: NodeJS.ErrnoException): void {
   if (error.code !== 'ENOENT' && error.code !== 'ENODEV' && error.code !== 'EOPNOTSUPP') throw error
 }
 
-export async function makeGroup(folder: string): Promise<void> {
-  await mkdir(folder, { recursive: true })
+export function makeGroup(folder: string): void {
+  mkdirSync(folder, { recursive: true })
 }
 
-/** A group can be removed a moment after its last process is gone. */
+/** With those below it. A group can be removed a moment after its last process is gone. */
 export async function removeGroup(folder: string): Promise<void> {
+  for (const name of await listGroups(folder)) await removeGroup(join(folder, name))
   for (let tries = 1; ; tries++) {
     try {
       return await rmdir(folder)

@@ -5,21 +5,27 @@ import {
   killPids,
   listGroups,
   makeGroup,
-  readField,
   readFieldNow,
-  readNumber,
+  readNumberNow,
   readPidsNow,
   removeGroup,
   signalPids,
   writeControl,
+  writeControlNow,
+  writeWhereOffered,
 } from './cgroup-files.ts'
 import { canFreeze, unifiedFreezer, v1Freezer } from './cgroup-freezer.ts'
 import type { CgroupMounts } from './cgroup-mounts.ts'
+import { moveExpecter } from './cgroup-moves.ts'
+import { encloseBelow } from './enclosure.ts'
 import type { LimitBackend, LimitGroup } from './limit-backend.ts'
 import { ALL_ENFORCED, type ResourceLimits } from './resource-limits.ts'
 
 const PERIOD_US = 100_000
 const NEEDED = ['memory', 'pids', 'cpu', 'freezer'] as const
+/** Those of them that refuse something; the freezer, and the group of version 2, only hold together. */
+const LIMITING = ['memory', 'pids', 'cpu']
+const MOVE_ROUNDS = 20
 
 /**
  * Control groups of version 1, and beside them, where the system mounts it, an empty group of version 2: that
@@ -37,7 +43,8 @@ export async function openCgroupV1(mounts: CgroupMounts, prefix: string): Promis
   return {
     name: 'cgroup-v1',
     enforcement: ALL_ENFORCED,
-    create: (id, limits) => createGroup(all, id, limits),
+    expectStart: moveExpecter(mounts.v1.pids ?? ''),
+    create: async (id, limits) => createGroup(all, id, limits),
     removeLeftovers: async () => {
       // In whichever hierarchy: a server may be killed while it makes or removes a group.
       const ids = new Set((await Promise.all(Object.values(all).map(listGroups))).flat())
@@ -52,21 +59,18 @@ export async function openCgroupV1(mounts: CgroupMounts, prefix: string): Promis
   }
 }
 
-async function createGroup(
-  parents: Record<string, string>,
-  id: string,
-  limits: ResourceLimits,
-): Promise<LimitGroup> {
+/** At once: a handful of small writes, of which each would wait longer for a thread than for the kernel. */
+function createGroup(parents: Record<string, string>, id: string, limits: ResourceLimits): LimitGroup {
   const folder = (controller: string) => join(parents[controller] ?? '', id)
   const memoryBytes = limits.memoryMb * 1024 * 1024
-  for (const controller of Object.keys(parents)) await makeGroup(folder(controller))
-  await writeControl(folder('memory'), 'memory.limit_in_bytes', memoryBytes)
+  for (const controller of Object.keys(parents)) makeGroup(folder(controller))
+  writeControlNow(folder('memory'), 'memory.limit_in_bytes', memoryBytes)
   // Memory and swap together: no swap on top. Kernels without swap accounting lack the file.
-  await writeControl(folder('memory'), 'memory.memsw.limit_in_bytes', memoryBytes).catch(ignoreMissing)
-  await writeControl(folder('memory'), 'memory.swappiness', 0).catch(ignoreMissing)
-  await writeControl(folder('pids'), 'pids.max', limits.processes)
-  await writeControl(folder('cpu'), 'cpu.cfs_period_us', PERIOD_US)
-  await writeControl(folder('cpu'), 'cpu.cfs_quota_us', Math.round(limits.cpus * PERIOD_US))
+  writeWhereOffered(folder('memory'), 'memory.memsw.limit_in_bytes', memoryBytes)
+  writeWhereOffered(folder('memory'), 'memory.swappiness', 0)
+  writeControlNow(folder('pids'), 'pids.max', limits.processes)
+  writeControlNow(folder('cpu'), 'cpu.cfs_period_us', PERIOD_US)
+  writeControlNow(folder('cpu'), 'cpu.cfs_quota_us', Math.round(limits.cpus * PERIOD_US))
   return groupOf(parents, id)
 }
 
@@ -81,7 +85,12 @@ function groupOf(parents: Record<string, string>, id: string): LimitGroup {
     oomKills: readFieldNow(folder('memory'), 'memory.oom_control', 'oom_kill'),
     processesRefused: readFieldNow(folder('pids'), 'pids.events', 'max'),
   })
+  const others = Object.keys(parents).filter((controller) => !LIMITING.includes(controller))
   return {
+    entrance: {
+      files: LIMITING.map((controller) => join(folder(controller), 'tasks')),
+      settle: () => moveRest(folder('pids'), others.map(folder)),
+    },
     ...freezer,
     hits,
     pids: () => readPidsNow(folder('pids')),
@@ -89,16 +98,14 @@ function groupOf(parents: Record<string, string>, id: string): LimitGroup {
       for (const controller of Object.keys(parents))
         await writeControl(folder(controller), 'cgroup.procs', pid)
     },
-    async usage() {
-      const [memory, pids] = [folder('memory'), folder('pids')]
-      return {
-        memoryBytes: await readNumber(memory, 'memory.usage_in_bytes'),
-        peakMemoryBytes: await readNumber(memory, 'memory.max_usage_in_bytes'),
-        cpuMs: (await readField(folder('unified'), 'cpu.stat', 'usage_usec')) / 1000,
-        processes: await readNumber(pids, 'pids.current'),
-        ...hits(),
-      }
-    },
+    usage: async () => ({
+      memoryBytes: readNumberNow(folder('memory'), 'memory.usage_in_bytes'),
+      peakMemoryBytes: readNumberNow(folder('memory'), 'memory.max_usage_in_bytes'),
+      cpuMs: readFieldNow(folder('unified'), 'cpu.stat', 'usage_usec') / 1000,
+      processes: readNumberNow(folder('pids'), 'pids.current'),
+      ...hits(),
+    }),
+    enclose: (name, hostPid) => (hasUnified ? encloseBelow(folder('unified'), name, hostPid) : undefined),
     async kill() {
       if (hasUnified) await writeControl(folder('unified'), 'cgroup.kill', 1).catch(ignoreMissing)
       signalPids(folder('pids')) // Before the thaw: nothing inside may run on.
@@ -109,6 +116,22 @@ function groupOf(parents: Record<string, string>, id: string): LimitGroup {
       for (const controller of Object.keys(parents)) await removeGroup(folder(controller))
     },
   }
+}
+
+/** Moves whatever is in one group into the others as well; again while there is more, which may be forked meanwhile. */
+async function moveRest(from: string, others: string[]): Promise<void> {
+  for (let round = 0; round < MOVE_ROUNDS; round++) {
+    const pids = readPidsNow(from) ?? []
+    const isMoved = others.map((folder) => new Set(readPidsNow(folder)))
+    if (pids.every((pid) => isMoved.every((group) => group.has(pid)))) return
+    for (const folder of others) {
+      for (const pid of pids) await writeControl(folder, 'cgroup.procs', pid).catch(ignoreEnded)
+    }
+  }
+}
+
+function ignoreEnded(error: NodeJS.ErrnoException): void {
+  if (error.code !== 'ESRCH') throw error
 }
 
 async function isWritable(folder: string): Promise<boolean> {

@@ -5,15 +5,18 @@ import {
   killPids,
   listGroups,
   makeGroup,
-  readField,
   readFieldNow,
-  readNumber,
+  readNumberNow,
   readPids,
   readPidsNow,
   removeGroup,
   writeControl,
+  writeControlNow,
+  writeWhereOffered,
 } from './cgroup-files.ts'
 import { unifiedFreezer } from './cgroup-freezer.ts'
+import { moveExpecter } from './cgroup-moves.ts'
+import { encloseBelow } from './enclosure.ts'
 import type { LimitBackend, LimitGroup } from './limit-backend.ts'
 import { ALL_ENFORCED, type ResourceLimits } from './resource-limits.ts'
 
@@ -32,12 +35,13 @@ export async function openCgroupV2(current: string, prefix: string): Promise<Lim
   // left behind is beside it.
   const own = basename(current) === SERVERS ? dirname(current) : current
   const parent = join(own, prefix)
+  let leaf: string
   try {
     const available = (await readFile(join(own, 'cgroup.controllers'), 'utf8')).trim().split(' ')
     if (!CONTROLLERS.every((controller) => available.includes(controller))) return undefined
-    await moveToLeaf(own)
+    leaf = await moveToLeaf(own)
     await enableControllers(own)
-    await makeGroup(parent)
+    makeGroup(parent)
     await enableControllers(parent)
   } catch {
     return undefined
@@ -45,7 +49,8 @@ export async function openCgroupV2(current: string, prefix: string): Promise<Lim
   return {
     name: 'cgroup-v2',
     enforcement: ALL_ENFORCED,
-    create: (id, limits) => createGroup(join(parent, id), limits),
+    expectStart: moveExpecter(leaf),
+    create: async (id, limits) => createGroup(join(parent, id), limits),
     removeLeftovers: async () => {
       for (const id of await listGroups(parent)) {
         const group = groupOf(join(parent, id))
@@ -57,19 +62,19 @@ export async function openCgroupV2(current: string, prefix: string): Promise<Lim
   }
 }
 
-/** The root group has no such rule, and nothing there may be moved. */
-async function moveToLeaf(own: string): Promise<void> {
+/** Where the server is then. The root group has no such rule, and nothing there may be moved. */
+async function moveToLeaf(own: string): Promise<string> {
   const isRoot = await readFile(join(own, 'cgroup.type'), 'utf8').then(
     () => false,
     () => true,
   )
-  if (isRoot) return
+  if (isRoot) return own
   const leaf = join(own, SERVERS)
-  await makeGroup(leaf)
+  makeGroup(leaf)
   // Again until none is left: one may end before it is moved, or fork meanwhile.
   for (let tries = 0; tries < MOVE_TRIES; tries++) {
     const pids = await readPids(own)
-    if (pids.length === 0) return
+    if (pids.length === 0) return leaf
     for (const pid of pids) await writeControl(leaf, 'cgroup.procs', pid).catch(ignoreEnded)
   }
   throw new Error(`processes stay in ${own}`)
@@ -83,12 +88,13 @@ async function enableControllers(folder: string): Promise<void> {
   await writeControl(folder, 'cgroup.subtree_control', CONTROLLERS.map((name) => `+${name}`).join(' '))
 }
 
-async function createGroup(folder: string, limits: ResourceLimits): Promise<LimitGroup> {
-  await makeGroup(folder)
-  await writeControl(folder, 'memory.max', limits.memoryMb * 1024 * 1024)
-  await writeControl(folder, 'memory.swap.max', 0).catch(ignoreMissing) // Absent in kernels without swap.
-  await writeControl(folder, 'pids.max', limits.processes)
-  await writeControl(folder, 'cpu.max', `${Math.round(limits.cpus * PERIOD_US)} ${PERIOD_US}`)
+/** At once: a handful of small writes, of which each would wait longer for a thread than for the kernel. */
+function createGroup(folder: string, limits: ResourceLimits): LimitGroup {
+  makeGroup(folder)
+  writeControlNow(folder, 'memory.max', limits.memoryMb * 1024 * 1024)
+  writeWhereOffered(folder, 'memory.swap.max', 0) // Absent in kernels without swap.
+  writeControlNow(folder, 'pids.max', limits.processes)
+  writeControlNow(folder, 'cpu.max', `${Math.round(limits.cpus * PERIOD_US)} ${PERIOD_US}`)
   return groupOf(folder)
 }
 
@@ -98,6 +104,7 @@ function groupOf(folder: string): LimitGroup {
     processesRefused: readFieldNow(folder, 'pids.events', 'max'),
   })
   return {
+    entrance: undefined,
     hits,
     add: (pid) => writeControl(folder, 'cgroup.procs', pid),
     ...unifiedFreezer(folder),
@@ -106,15 +113,14 @@ function groupOf(folder: string): LimitGroup {
       await writeControl(folder, 'cgroup.kill', 1).catch(ignoreMissing)
       await killPids(folder) // Kernels before 5.14 lack the file.
     },
+    enclose: (name, hostPid) => encloseBelow(folder, name, hostPid),
     remove: () => removeGroup(folder),
-    async usage() {
-      return {
-        memoryBytes: await readNumber(folder, 'memory.current'),
-        peakMemoryBytes: await readNumber(folder, 'memory.peak'),
-        cpuMs: (await readField(folder, 'cpu.stat', 'usage_usec')) / 1000,
-        processes: await readNumber(folder, 'pids.current'),
-        ...hits(),
-      }
-    },
+    usage: async () => ({
+      memoryBytes: readNumberNow(folder, 'memory.current'),
+      peakMemoryBytes: readNumberNow(folder, 'memory.peak'),
+      cpuMs: readFieldNow(folder, 'cpu.stat', 'usage_usec') / 1000,
+      processes: readNumberNow(folder, 'pids.current'),
+      ...hits(),
+    }),
   }
 }

@@ -1,10 +1,13 @@
 import type { Freezer } from './cgroup-freezer.ts'
+import type { Enclosure } from './enclosure.ts'
 import type { ProcessEnforcement, ResourceLimits } from './resource-limits.ts'
 
 /** One way of limiting a tree of processes. */
 export interface LimitBackend {
   readonly name: 'cgroup-v2' | 'cgroup-v1' | 'rlimit'
   readonly enforcement: ProcessEnforcement
+  /** A sandbox is about to be made: what can be waited for ahead of that is begun. */
+  expectStart(): void
   create(id: string, limits: ResourceLimits): Promise<LimitGroup>
   /** Removes groups that a killed server left behind, with whatever still runs in them. */
   removeLeftovers(): Promise<void>
@@ -14,6 +17,8 @@ export interface LimitBackend {
 
 /** The limits of one sandbox. */
 export interface LimitGroup extends Freezer {
+  /** A way in that is quicker than `add`; undefined where there is none. */
+  readonly entrance: Entrance | undefined
   /** Puts a process, and all it will start, under the limits. Called before the process runs anything. */
   add(pid: number): Promise<void>
   usage(): Promise<ResourceUsage>
@@ -23,6 +28,8 @@ export interface LimitGroup extends Freezer {
   kill(): Promise<void>
   /** Host pids of what is inside, read at once. Undefined where nothing holds it together. */
   pids(): number[] | undefined
+  /** Puts one of its processes, and all that will start, into a group of its own below. Undefined where it cannot. */
+  enclose(name: string, hostPid: number): Enclosure | undefined
   /** After the last process is gone. */
   remove(): Promise<void>
 }
@@ -38,4 +45,12 @@ export interface ResourceUsage extends LimitHits {
   peakMemoryBytes: number
   cpuMs: number
   processes: number
+}
+
+/** By which a process puts itself under the limits, which costs the kernel next to nothing. */
+export interface Entrance {
+  /** It writes 0 to each of these. */
+  files: readonly string[]
+  /** Then it is taken into the groups that limit nothing, with what it has started; it may run meanwhile. */
+  settle(): Promise<void>
 }

@@ -16,6 +16,7 @@ export function createRlimitBackend(hasOwnUsers: boolean): LimitBackend {
       openFiles: 'hard',
       fileSizeMb: 'hard',
     },
+    expectStart: () => {},
     create: async () => NO_GROUP,
     removeLeftovers: async () => {},
     close: async () => {},
@@ -26,11 +27,13 @@ const NO_HITS: LimitHits = { oomKills: 0, processesRefused: 0 }
 
 /** Holds nothing and counts nothing. */
 export const NO_GROUP: LimitGroup = {
+  entrance: undefined,
   add: async () => {},
   kill: async () => {},
   freeze: async () => false,
   thaw: () => {},
   pids: () => undefined,
+  enclose: () => undefined,
   remove: async () => {},
   hits: () => NO_HITS,
   usage: async () => ({ memoryBytes: 0, peakMemoryBytes: 0, cpuMs: 0, processes: 0, ...NO_HITS }),

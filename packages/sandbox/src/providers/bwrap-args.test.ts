@@ -1,16 +1,17 @@
 import { expect, test } from 'vitest'
 import { DEFAULT_LIMITS } from '../limits/resource-limits.ts'
-import type { SandboxSpec } from '../provider.ts'
+import type { BridgeSpec, SandboxSpec } from '../provider.ts'
 import { bwrapArgs } from './bwrap-args.ts'
 import { SANDBOX_PATHS } from './bwrap-paths.ts'
 
-const SPEC: SandboxSpec = {
+const SPEC: BridgeSpec = {
   id: 'sandbox-1',
   runtime: {
     dir: '/srv/ash/runtime/1',
     node: '/srv/ash/runtime/1/node',
     bridge: '/srv/ash/runtime/1/bridge.mjs',
     agentSdk: '/srv/ash/runtime/1/agent-sdk',
+    kernels: '/srv/ash/runtime/1/kernels',
     claude: '/srv/ash/runtime/1/claude',
     etc: '/srv/ash/runtime/1/etc',
   },
@@ -82,7 +83,7 @@ const hosts = [
   { name: 'a merged /usr', host: MERGED },
   { name: 'a split /usr', host: SPLIT },
 ]
-const optionsOn = (host: Parameters<typeof bwrapArgs>[1], spec = SPEC) =>
+const optionsOn = (host: Parameters<typeof bwrapArgs>[1], spec: SandboxSpec = SPEC) =>
   parse(bwrapArgs(spec, host, { status: 5, seccomp: 6, block: 7 }))
 const named = (options: Option[], ...names: string[]) => options.filter(([name]) => names.includes(name))
 
@@ -128,6 +129,24 @@ test('the agent SDK is bound beside the bridge, unless the bridge is one file', 
   expect(optionsOn(MERGED)).toContainEqual(bind)
   const alone = { ...SPEC, runtime: { ...SPEC.runtime, agentSdk: undefined } }
   expect(optionsOn(MERGED, alone)).toEqual(optionsOn(MERGED).filter(([, from]) => from !== bind[1]))
+})
+
+test('without a bridge there is neither its program nor a socket, and no agent’s folder', () => {
+  const { modelSocket, egressSocket, agentDir, ...alone } = SPEC
+  const gone = [
+    modelSocket,
+    egressSocket,
+    agentDir,
+    SPEC.runtime.bridge,
+    SPEC.runtime.agentSdk,
+    SPEC.runtime.claude,
+  ]
+  expect(optionsOn(MERGED, alone)).toEqual(optionsOn(MERGED).filter(([, from]) => !gone.includes(from)))
+  expect(optionsOn(MERGED, alone)).toContainEqual(['--ro-bind', SPEC.runtime.kernels, SANDBOX_PATHS.kernels])
+})
+
+test('a variable that would end its argument is refused', () => {
+  expect(() => optionsOn(MERGED, { ...SPEC, env: { ODD: 'x\0--bind\0/\0/host' } })).toThrow('NUL')
 })
 
 test.each(hosts)('on $name no mount point lies below workspace or home, which come last', ({ host }) => {

@@ -1,4 +1,4 @@
-import type { SandboxSpec } from '../provider.ts'
+import type { BridgeSpec, SandboxSpec } from '../provider.ts'
 import { SANDBOX_PATHS } from './bwrap-paths.ts'
 
 const TMP_BYTES = 256 * 1024 * 1024
@@ -65,9 +65,9 @@ export interface BwrapHost {
  * inside. They travel by descriptor, because PID 1's command line can be read inside.
  */
 export function bwrapArgs(
-  spec: SandboxSpec,
+  spec: SandboxSpec | BridgeSpec,
   host: BwrapHost,
-  fds: { status: number; seccomp: number; block: number },
+  fds: { status: number; seccomp: number; block: number | undefined },
 ): string[] {
   return [
     ...namespaces(),
@@ -75,7 +75,7 @@ export function bwrapArgs(
     ...rootFileSystem(spec, host),
     ...['--seccomp', String(fds.seccomp)],
     // Nothing runs before it is in its control group.
-    ...['--block-fd', String(fds.block)],
+    ...(fds.block === undefined ? [] : ['--block-fd', String(fds.block)]),
     ...['--json-status-fd', String(fds.status)],
     ...['--chdir', SANDBOX_PATHS.workspace],
   ]
@@ -104,10 +104,13 @@ function namespaces(): string[] {
 }
 
 function environment(env: Record<string, string>): string[] {
-  return ['--clearenv', ...Object.entries(env).flatMap(([name, value]) => ['--setenv', name, value])]
+  // The arguments travel with a NUL behind each: one within a value would begin an argument of its own.
+  const entries = Object.entries(env)
+  if (entries.flat().some((text) => text.includes('\0'))) throw new Error('a variable holds a NUL')
+  return ['--clearenv', ...entries.flatMap(([name, value]) => ['--setenv', name, value])]
 }
 
-function rootFileSystem(spec: SandboxSpec, host: BwrapHost): string[] {
+function rootFileSystem(spec: SandboxSpec | BridgeSpec, host: BwrapHost): string[] {
   const { runtime } = spec
   return [
     ...['--perms', '0755', '--size', String(ROOT_BYTES), '--tmpfs', '/'],
@@ -119,18 +122,30 @@ function rootFileSystem(spec: SandboxSpec, host: BwrapHost): string[] {
     ...['--size', String(SHM_BYTES), '--perms', '1777', '--tmpfs', '/dev/shm'],
     ...['--size', String(TMP_BYTES), '--perms', '1777', '--tmpfs', SANDBOX_PATHS.tmp],
     ...['--ro-bind', runtime.node, SANDBOX_PATHS.node],
-    ...['--ro-bind', runtime.bridge, SANDBOX_PATHS.bridge],
-    ...(runtime.agentSdk === undefined ? [] : ['--ro-bind', runtime.agentSdk, SANDBOX_PATHS.agentSdk]),
-    ...['--ro-bind', runtime.claude, SANDBOX_PATHS.claude],
-    ...['--ro-bind', spec.agentDir, SANDBOX_PATHS.agent],
-    ...['--ro-bind', spec.modelSocket, SANDBOX_PATHS.modelSocket],
-    ...['--ro-bind', spec.egressSocket, SANDBOX_PATHS.egressSocket],
+    ...readOnly(runtime.kernels, SANDBOX_PATHS.kernels),
+    ...readOnly(spec.agentDir, SANDBOX_PATHS.agent),
+    ...('modelSocket' in spec ? bridgeFiles(spec) : []),
     // Last and with nothing mounted below them: bubblewrap before 0.12 follows links there when it makes mount points.
     ...['--bind', spec.homeDir, SANDBOX_PATHS.home],
     ...['--bind', spec.workspaceDir, SANDBOX_PATHS.workspace],
     ...['--remount-ro', '/dev', '--remount-ro', '/'],
   ]
 }
+
+/** Only a bridge has use for these; an interpreter by itself has no way out. */
+function bridgeFiles({ runtime, modelSocket, egressSocket }: BridgeSpec): string[] {
+  return [
+    ...['--ro-bind', runtime.bridge, SANDBOX_PATHS.bridge],
+    ...readOnly(runtime.agentSdk, SANDBOX_PATHS.agentSdk),
+    ...['--ro-bind', runtime.claude, SANDBOX_PATHS.claude],
+    ...['--ro-bind', modelSocket, SANDBOX_PATHS.modelSocket],
+    ...['--ro-bind', egressSocket, SANDBOX_PATHS.egressSocket],
+  ]
+}
+
+/** What a sandbox has no need of is not there at all. */
+const readOnly = (path: string | undefined, inside: string) =>
+  path === undefined ? [] : ['--ro-bind', path, inside]
 
 /** An empty file or folder over it. */
 function maskedProc(name: string, kind: 'file' | 'dir'): string[] {

@@ -11,5 +11,7 @@ export const SANDBOX_PATHS = {
   bridge: '/opt/ash/bridge.mjs',
   /** Beside the bridge, under the name by which it asks for it. */
   agentSdk: '/opt/ash/agent-sdk',
+  /** The programs that run code. */
+  kernels: '/opt/ash/kernels',
   claude: '/opt/ash/claude',
 } as const

@@ -1,26 +1,42 @@
-import { execFile, spawn } from 'node:child_process'
+import { type ChildProcess, execFile, spawn } from 'node:child_process'
 import { closeSync, openSync, readdirSync, readFileSync } from 'node:fs'
 import { lstat } from 'node:fs/promises'
 import { promisify } from 'node:util'
-import { AshError } from '@ash-ai/shared'
+import { AshError, interpreterCommand } from '@ash-ai/shared'
 import type { DiskBackend } from '../limits/disk/disk-backend.ts'
-import type { LimitBackend, LimitGroup } from '../limits/limit-backend.ts'
+import type { Entrance, LimitBackend, LimitGroup } from '../limits/limit-backend.ts'
 import { countsByNamespace, prlimitArgs } from '../limits/rlimit.ts'
-import type { SandboxProcess, SandboxProvider, SandboxSpec } from '../provider.ts'
-import { sandboxEnv } from '../sandbox-env.ts'
+import type {
+  BridgeSpec,
+  InterpreterProcess,
+  SandboxProcess,
+  SandboxProvider,
+  SandboxSpec,
+} from '../provider.ts'
+import { interpreterEnv, sandboxEnv } from '../sandbox-env.ts'
 import { ARCHITECTURES, compileFilter } from '../seccomp/compile.ts'
 import { POLICY } from '../seccomp/policy.ts'
 import { type BwrapHost, bwrapArgs, MASKED_PROC } from './bwrap-args.ts'
 import { SANDBOX_PATHS } from './bwrap-paths.ts'
+import { programsInside } from './interpreter-programs.ts'
+import { watchInterpreter } from './watch-interpreter.ts'
 import { watchProcess } from './watch-process.ts'
+import type { Descriptors } from './watch-tree.ts'
 
 const run = promisify(execFile)
 const OLDEST_VERSION = [0, 8]
-const BRIDGE_FD = 3
+/** Of the bridge's protocol, or of an interpreter's requests and replies. */
+const STREAM_FD = 3
 const ARGS_FD = 4
 const STATUS_FD = 5
 const SECCOMP_FD = 6
 const BLOCK_FD = 7
+/**
+ * Enters the groups behind the descriptors from the seventh on, then becomes what its arguments say. A process moves
+ * itself at once; to move another the kernel waits for all CPUs, as long as bubblewrap takes for everything.
+ */
+const ENTER =
+  'echo 0 >&7 && echo 0 >&8 && echo 0 >&9 && exec 7>&- 8>&- 9>&- && unset PWD OLDPWD SHLVL && exec "$@"'
 /** Sets the limits of single processes, then becomes bwrap. */
 const PRLIMIT = '/usr/bin/prlimit'
 
@@ -39,55 +55,101 @@ export function createBwrapProvider(
       enforcement: { ...backend.enforcement, diskMb, outputMbPerSecond: 'hard' },
     },
     check: () => checkBwrap(bwrap),
-    async start(spec) {
-      host ??= describeHost()
-      const group = await backend.create(spec.id, spec.limits)
-      return startBwrap(bwrap, spec, await host, group, backend).catch(async (error: unknown) => {
-        await group.kill()
-        await group.remove()
-        throw error
-      })
+    expectStart: () => backend.expectStart(),
+    start: (spec) => under(spec, (launch) => startBridge(spec, launch)),
+    startInterpreter: (spec, language) => {
+      const command = interpreterCommand(language, programsInside(spec, language))
+      return under(spec, (launch) => startInterpreter(spec, command, launch))
     },
+  }
+
+  /** Makes the limits; whatever fails takes them down again. */
+  async function under<Started>(
+    spec: SandboxSpec,
+    start: (launch: Launch) => Promise<Started>,
+  ): Promise<Started> {
+    host ??= describeHost()
+    const [known, group] = await Promise.all([host, backend.create(spec.id, spec.limits)])
+    return start({ bwrap, host: known, group, backend }).catch(async (error: unknown) => {
+      await group.kill()
+      await group.remove()
+      throw error
+    })
   }
 }
 
-async function startBwrap(
-  bwrap: string,
+/** What every start needs beside its own spec. */
+interface Launch {
+  bwrap: string
+  host: BwrapHost
+  group: LimitGroup
+  backend: LimitBackend
+}
+
+async function startBridge(spec: BridgeSpec, launch: Launch): Promise<SandboxProcess> {
+  const agent = spec.agentDir === undefined ? undefined : SANDBOX_PATHS.agent
+  const env = sandboxEnv({ ...SANDBOX_PATHS, agent }, spec.id, spec.env)
+  const { child, fds } = spawnBwrap({ ...spec, env }, [SANDBOX_PATHS.node, SANDBOX_PATHS.bridge], launch, {
+    stdout: 'ignore',
+  })
+  return watchProcess(child, { ...fds, bridgeFd: STREAM_FD }, launch.group)
+}
+
+async function startInterpreter(
   spec: SandboxSpec,
-  host: BwrapHost,
-  group: LimitGroup,
-  backend: LimitBackend,
-): Promise<SandboxProcess> {
+  command: string[],
+  launch: Launch,
+): Promise<InterpreterProcess> {
+  const env = interpreterEnv(SANDBOX_PATHS, spec.id, spec.env)
+  const { entrance } = launch.group
+  const { child, fds } = spawnBwrap({ ...spec, env }, command, launch, { stdout: 'pipe', entrance })
+  return watchInterpreter(child, { ...fds, channelFd: STREAM_FD }, launch.group)
+}
+
+interface SpawnOptions {
+  stdout: 'pipe' | 'ignore'
+  /** Without one bubblewrap waits until it has been moved. */
+  entrance?: Entrance | undefined
+}
+
+function spawnBwrap(
+  spec: SandboxSpec,
+  program: string[],
+  { bwrap, host, backend }: Launch,
+  { stdout, entrance }: SpawnOptions,
+): { child: ChildProcess; fds: Descriptors } {
   assertOwnUser(spec)
-  const env = sandboxEnv(SANDBOX_PATHS, spec.id, spec.env)
-  const args = bwrapArgs({ ...spec, env }, host, { status: STATUS_FD, seccomp: SECCOMP_FD, block: BLOCK_FD })
-  const shields = openShields()
-  // An empty environment and arguments by descriptor: PID 1 inside is bwrap itself, and its /proc entries are
-  // readable there.
+  const block = entrance ? undefined : BLOCK_FD
+  const args = bwrapArgs(spec, host, { status: STATUS_FD, seccomp: SECCOMP_FD, block })
+  const inputs = { [ARGS_FD]: `${args.join('\0')}\0`, [SECCOMP_FD]: seccompFilter() }
   const rlimits = prlimitArgs(spec.limits, backend.name === 'rlimit' && spec.owner !== undefined)
   // Set inside, the limit counts this sandbox alone; outside it would count every process of the server's user.
   const inside =
     backend.name === 'rlimit' && spec.owner === undefined && countsByNamespace()
       ? [PRLIMIT, `--nproc=${spec.limits.processes}`]
       : []
-  const command = [
-    bwrap,
-    '--args',
-    String(ARGS_FD),
-    '--',
-    ...inside,
-    SANDBOX_PATHS.node,
-    SANDBOX_PATHS.bridge,
-  ]
-  const child = spawn(PRLIMIT, [...rlimits, ...command], {
-    env: {},
-    cwd: '/',
-    stdio: shields.over(['ignore', 'ignore', 'pipe', 'pipe', 'pipe', 'pipe', 'pipe', 'pipe']),
-    ...(spec.owner && { uid: spec.owner.uid, gid: spec.owner.gid }),
-  })
-  shields.close()
-  const inputs = { [ARGS_FD]: `${args.join('\0')}\0`, [SECCOMP_FD]: seccompFilter() }
-  return watchProcess(child, { bridgeFd: BRIDGE_FD, statusFd: STATUS_FD, blockFd: BLOCK_FD, inputs }, group)
+  const command = [PRLIMIT, ...rlimits, bwrap, '--args', String(ARGS_FD), '--', ...inside, ...program]
+  const [first = '', ...rest] = entrance ? ['/bin/sh', '-c', ENTER, 'sh', ...command] : command
+  const doors = (entrance?.files ?? []).map((file) => openSync(file, 'w'))
+  const shields = openShields()
+  try {
+    // An empty environment and arguments by descriptor: PID 1 inside is bwrap itself, and its /proc entries are
+    // readable there.
+    const child = spawn(first, rest, {
+      env: {},
+      cwd: '/',
+      stdio: shields.over([
+        ...(['ignore', stdout, 'pipe', 'pipe', 'pipe', 'pipe', 'pipe'] as const),
+        ...(entrance ? doors : ['pipe' as const]),
+      ]),
+      ...(spec.owner && { uid: spec.owner.uid, gid: spec.owner.gid }),
+    })
+    const blocked = entrance ? { isInside: true } : { blockFd: BLOCK_FD }
+    return { child, fds: { statusFd: STATUS_FD, inputs, ...blocked } }
+  } finally {
+    shields.close()
+    for (const door of doors) closeSync(door)
+  }
 }
 
 let filter: Buffer | undefined
@@ -122,7 +184,7 @@ function openShields() {
   const leaky = inheritedFds()
   const nullFd = leaky.length > 0 ? openSync('/dev/null', 'r') : undefined
   return {
-    over(stdio: ('ignore' | 'pipe')[]): ('ignore' | 'pipe' | number)[] {
+    over(stdio: ('ignore' | 'pipe' | number)[]): ('ignore' | 'pipe' | number)[] {
       const all: ('ignore' | 'pipe' | number)[] = [...stdio]
       for (const fd of leaky) {
         while (all.length < fd) all.push('ignore')

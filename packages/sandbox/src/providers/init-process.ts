@@ -2,13 +2,16 @@ import { readFileSync } from 'node:fs'
 import type { Readable } from 'node:stream'
 import { setTimeout as delay } from 'node:timers/promises'
 
-const GONE_CHECK_MS = 5
+const FIRST_CHECK_MS = 1
+const LONGEST_CHECK_MS = 8
 
 /** The first process inside a sandbox: with it goes everything in its pid namespace. */
 interface InitProcess {
   pid: () => number | undefined
   /** Settles when the pid is there, or never will be. */
   isKnown: Promise<void>
+  /** Whether bubblewrap has reported how the program ended, which it does only of one that it could run. */
+  hasRun: () => boolean
   /** Kills it and waits until it, and so everything inside, has ended. */
   end(): Promise<void>
 }
@@ -20,8 +23,8 @@ export function readInitProcess(status: Readable | undefined): InitProcess {
   const isKnown = new Promise<void>((resolve) => {
     if (!status) return resolve()
     status.on('data', (chunk: Buffer) => {
-      if (found) return
       if (text.length < 4096) text += chunk.toString('latin1')
+      if (found) return
       const digits = /"child-pid"\s*:\s*(\d+)/.exec(text)?.[1]
       if (digits === undefined) return
       found = { pid: Number(digits), startedAt: startTime(Number(digits)) }
@@ -32,11 +35,14 @@ export function readInitProcess(status: Readable | undefined): InitProcess {
   return {
     pid: () => found?.pid,
     isKnown,
+    hasRun: () => status === undefined || /"exit-code"/.test(text),
     async end() {
       // Not given up: whoever hears of the end goes on to copy or delete what those inside could still change.
+      let waitMs = FIRST_CHECK_MS
       while (found?.startedAt !== undefined && startTime(found.pid) === found.startedAt) {
         tryKill(found.pid)
-        await delay(GONE_CHECK_MS)
+        await delay(waitMs)
+        waitMs = Math.min(waitMs * 2, LONGEST_CHECK_MS)
       }
     },
   }

@@ -1,13 +1,18 @@
-import { spawn } from 'node:child_process'
+import { type ChildProcess, spawn } from 'node:child_process'
 import { tmpdir } from 'node:os'
 import { dirname } from 'node:path'
+import { interpreterCommand } from '@ash-ai/shared'
 import type { DiskBackend } from '../limits/disk/disk-backend.ts'
 import { NOTHING_ENFORCED } from '../limits/resource-limits.ts'
 import { NO_GROUP } from '../limits/rlimit.ts'
-import type { SandboxProvider } from '../provider.ts'
-import { sandboxEnv } from '../sandbox-env.ts'
+import type { ProcessTree, SandboxProvider, SandboxSpec } from '../provider.ts'
+import { interpreterEnv, sandboxEnv } from '../sandbox-env.ts'
+import { programsOutside } from './interpreter-programs.ts'
 import { killTree } from './kill-tree.ts'
+import { watchInterpreter } from './watch-interpreter.ts'
 import { watchProcess } from './watch-process.ts'
+
+const STREAM_FD = 3
 
 /**
  * No isolation: the bridge runs as the server's own user and sees the host. For development on systems without
@@ -19,34 +24,53 @@ export function createProcessProvider(diskMb: DiskBackend['enforcement']): Sandb
     isolation: 'none',
     limits: { backend: 'none', enforcement: { ...NOTHING_ENFORCED, diskMb, outputMbPerSecond: 'hard' } },
     async check() {},
+    expectStart() {},
     async start(spec) {
-      const paths = {
-        workspace: spec.workspaceDir,
-        home: spec.homeDir,
-        agent: spec.agentDir,
-        modelSocket: spec.modelSocket,
-        egressSocket: spec.egressSocket,
-        claude: spec.runtime.claude,
-        nodeDir: dirname(spec.runtime.node),
-        tmp: tmpdir(),
-      }
-      const env: Record<string, string> = { ...sandboxEnv(paths, spec.id, spec.env), IS_SANDBOX: '1' }
-      const child = spawn(spec.runtime.node, [spec.runtime.bridge], {
-        env,
-        cwd: spec.workspaceDir,
-        stdio: ['ignore', 'ignore', 'pipe', 'pipe'],
-        detached: true, // A signal to the server's own group is not meant for the sandbox.
-      })
-      const sandbox = await watchProcess(child, { bridgeFd: 3 }, NO_GROUP)
-      return {
-        ...sandbox,
-        async kill() {
-          const isGone = child.exitCode !== null || child.signalCode !== null
-          // Commands run in groups of their own, so the bridge's group alone is not the whole tree.
-          await killTree({ pid: sandbox.pid, isGone }, `ASH_SANDBOX_ID=${spec.id}`)
-          await sandbox.kill()
-        },
-      }
+      const { modelSocket, egressSocket } = spec
+      const env = sandboxEnv({ ...hostPaths(spec), modelSocket, egressSocket }, spec.id, spec.env)
+      const child = spawnHere(spec, [spec.runtime.node, spec.runtime.bridge], env, 'ignore')
+      return withKillTree(await watchProcess(child, { bridgeFd: STREAM_FD }, NO_GROUP), child, spec)
+    },
+    async startInterpreter(spec, language) {
+      const command = interpreterCommand(language, programsOutside(spec, language))
+      const env = interpreterEnv(hostPaths(spec), spec.id, spec.env)
+      const child = spawnHere(spec, command, env, 'pipe')
+      return withKillTree(await watchInterpreter(child, { channelFd: STREAM_FD }, NO_GROUP), child, spec)
+    },
+  }
+}
+
+const hostPaths = (spec: SandboxSpec) => ({
+  workspace: spec.workspaceDir,
+  home: spec.homeDir,
+  agent: spec.agentDir,
+  claude: spec.runtime.claude,
+  nodeDir: dirname(spec.runtime.node),
+  tmp: tmpdir(),
+})
+
+function spawnHere(
+  spec: SandboxSpec,
+  [program = '', ...args]: string[],
+  env: Record<string, string>,
+  stdout: 'pipe' | 'ignore',
+): ChildProcess {
+  return spawn(program, args, {
+    env: { ...env, IS_SANDBOX: '1' },
+    cwd: spec.workspaceDir,
+    stdio: ['ignore', stdout, 'pipe', 'pipe'],
+    detached: true, // A signal to the server's own group is not meant for the sandbox.
+  })
+}
+
+/** Commands run in groups of their own, so the child's group alone is not the whole tree. */
+function withKillTree<Tree extends ProcessTree>(tree: Tree, child: ChildProcess, { id }: SandboxSpec): Tree {
+  return {
+    ...tree,
+    async kill() {
+      const isGone = child.exitCode !== null || child.signalCode !== null
+      await killTree({ pid: tree.pid, isGone }, `ASH_SANDBOX_ID=${id}`)
+      await tree.kill()
     },
   }
 }

@@ -1,5 +1,6 @@
 export { unmountBelow } from '../limits/disk/ext4-image.ts'
 export { createBwrapProvider } from '../providers/bwrap.ts'
+export { describeInterpreters } from './interpreter-suite.ts'
 export { listDescriptors, listProcesses, listTree, type ProcessInfo } from './processes.ts'
 export { describeSandboxProvider, type ProviderFixture } from './provider-suite.ts'
 export { S3_TEST_KEY, useS3 } from './s3-server.ts'

@@ -6,12 +6,17 @@ export const INODES_PER_MB = 64
 /** `full`: the kernel refuses further writes. `exceeded`: nothing does, so the sandbox has to be stopped. */
 export type DiskState = 'ok' | 'full' | 'exceeded'
 
+export interface AcquireOptions {
+  /** For work that is over soon: a disk made ahead of time where there is one, and more are made for the next. */
+  isBrief?: boolean
+}
+
 /** One way of holding a session's workspace and home, together, to their share of the disk. */
 export interface DiskBackend {
   readonly name: 'loop' | 'polled'
   readonly enforcement: 'hard' | 'polled'
   /** Gives a session its disk, made where there is none yet, and keeps it until `release`. */
-  acquire(dirs: SessionDirs, diskMb: number): Promise<void>
+  acquire(dirs: SessionDirs, diskMb: number, options?: AcquireOptions): Promise<void>
   /** The sandbox is gone; the files stay. */
   release(dirs: SessionDirs): void
   /** Makes the files of a session visible to the server, also without a sandbox. Safe to call at any time. */

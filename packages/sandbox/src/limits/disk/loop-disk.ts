@@ -1,8 +1,10 @@
-import { chmod, mkdir, statfs } from 'node:fs/promises'
-import { join } from 'node:path'
+import { mkdir, statfs } from 'node:fs/promises'
+import { dirname, join } from 'node:path'
 import { exists, removeSessionDirs, type SessionDirs } from '../../session-dirs.ts'
-import type { DiskBackend, DiskState } from './disk-backend.ts'
+import type { AcquireOptions, DiskBackend, DiskState } from './disk-backend.ts'
 import { makeImage, mountImage, mountUsedImage, trim, tryUnmount, unmount } from './ext4-image.ts'
+import { IMAGE_FILE, openFolder } from './image-folder.ts'
+import { ImageStock } from './image-stock.ts'
 import { PolledDisk } from './polled-disk.ts'
 
 /** A disk without a sandbox is unmounted this long after its last use: clean on disk, and no loop device held. */
@@ -29,6 +31,7 @@ export class LoopDisk implements DiskBackend {
   /** What is going on with a session's disk; the next waits for it. */
   readonly #busy = new Map<string, Promise<unknown>>()
   readonly #plain = new PolledDisk()
+  readonly #stock = new ImageStock()
   readonly #sweep: NodeJS.Timeout
   readonly #idleMs: number
 
@@ -37,15 +40,13 @@ export class LoopDisk implements DiskBackend {
     this.#sweep = setInterval(() => void this.#unmountIdle(), sweepMs).unref()
   }
 
-  acquire(dirs: SessionDirs, diskMb: number): Promise<void> {
+  acquire(dirs: SessionDirs, diskMb: number, { isBrief = false }: AcquireOptions = {}): Promise<void> {
     return this.#exclusive(dirs, async () => {
-      if (await isPlain(dirs)) return
       const isNew = !(await exists(imageOf(dirs)))
-      if (isNew) {
-        await makeMountPoint(dirs)
-        await makeImage(imageOf(dirs), diskMb)
-      }
-      const mounted = await this.#mount(dirs, { isNew })
+      // Made while this machine could not mount: such a session keeps its folders, and they are polled.
+      if (isNew && (await exists(dirs.workspace))) return
+      const mounted =
+        isNew && isBrief ? await this.#takeOrMake(dirs, diskMb) : await this.#makeOrMount(dirs, diskMb, isNew)
       mounted.sandboxes++
     })
   }
@@ -85,6 +86,7 @@ export class LoopDisk implements DiskBackend {
 
   async close(): Promise<void> {
     clearInterval(this.#sweep)
+    await this.#stock.close()
     const all = [...this.#mounted]
     await Promise.all(
       all.map(([root, { point }]) =>
@@ -95,17 +97,42 @@ export class LoopDisk implements DiskBackend {
     )
   }
 
+  async #takeOrMake(dirs: SessionDirs, diskMb: number): Promise<Mounted> {
+    const sandboxesDir = dirname(dirs.root)
+    try {
+      if (!(await this.#stock.take(sandboxesDir, diskMb, dirs.root))) {
+        return await this.#makeOrMount(dirs, diskMb, true)
+      }
+      return this.#note(dirs)
+    } finally {
+      this.#stock.refill(sandboxesDir, diskMb)
+    }
+  }
+
+  async #makeOrMount(dirs: SessionDirs, diskMb: number, isNew: boolean): Promise<Mounted> {
+    if (isNew) {
+      for (const folder of [dirs.root, dirs.disk]) await openFolder(folder)
+      await makeImage(imageOf(dirs), diskMb)
+    }
+    return this.#mount(dirs, { isNew })
+  }
+
   async #mount(dirs: SessionDirs, { isNew }: { isNew: boolean }): Promise<Mounted> {
     const known = this.#mounted.get(dirs.root)
     if (known) return known
     const mount = isNew ? mountImage : mountUsedImage
     await mount(imageOf(dirs), dirs.disk)
+    return this.#note(dirs)
+  }
+
+  #note(dirs: SessionDirs): Mounted {
     const mounted = { point: dirs.disk, sandboxes: 0, lastUsedMs: performance.now() }
     this.#mounted.set(dirs.root, mounted)
     return mounted
   }
 
   async #unmountIdle(): Promise<void> {
+    await this.#stock.dropIdle()
     const isIdle = ({ sandboxes, lastUsedMs }: Mounted) =>
       sandboxes === 0 && performance.now() - lastUsedMs >= this.#idleMs
     for (const [root, mounted] of [...this.#mounted].filter(([, each]) => isIdle(each))) {
@@ -134,19 +161,7 @@ export class LoopDisk implements DiskBackend {
   }
 }
 
-const imageOf = (dirs: SessionDirs) => join(dirs.root, 'disk.img')
-
-/** Made while this machine could not mount: such a session keeps its folders, and they are polled. */
-async function isPlain(dirs: SessionDirs): Promise<boolean> {
-  return !(await exists(imageOf(dirs))) && (await exists(dirs.workspace))
-}
-
-async function makeMountPoint({ root, disk }: SessionDirs): Promise<void> {
-  for (const folder of [root, disk]) {
-    await mkdir(folder, { recursive: true, mode: 0o711 })
-    await chmod(folder, 0o711) // The umask may have taken the search bit that sandbox users need.
-  }
-}
+const imageOf = (dirs: SessionDirs) => join(dirs.root, IMAGE_FILE)
 
 /** Whether this process may mount an image in that folder: tried with a small one, of which nothing is left. */
 export async function canMountImages(folder: string): Promise<boolean> {
