@@ -10,26 +10,30 @@ import { checkpointFor } from './checkpoints/take-checkpoint.ts'
 import { registerWorkspaceRoutes } from './checkpoints/workspace-routes.ts'
 import type { Config } from './config.ts'
 import { registerCredentialRoutes } from './credentials/credential-routes.ts'
+import { registerExecutionRoutes } from './executions/execution-routes.ts'
+import type { ExecutionDeps } from './executions/executions.ts'
+import { registerKernelRoutes } from './executions/kernel-routes.ts'
 import { registerFileRoutes } from './files/file-routes.ts'
 import { createHttpApp } from './http/http-app.ts'
 import type { Metrics } from './http/metrics.ts'
 import { registerPlatformRoutes } from './http/platform-routes.ts'
 import { registerEventRoutes } from './sessions/event-routes.ts'
+import { prepareForFiles } from './sessions/first-files.ts'
 import { registerMessageRoutes } from './sessions/message-routes.ts'
 import { getOpenSession } from './sessions/open-session.ts'
 import { registerPermissionRoutes } from './sessions/permission-routes.ts'
-import type { SessionDeps } from './sessions/session-deps.ts'
 import { getSession } from './sessions/session-queries.ts'
 import { registerSessionRoutes } from './sessions/session-routes.ts'
 import { showSession } from './sessions/show-session.ts'
+import { registerTemplateRoutes } from './templates/template-routes.ts'
 
-const { version } = createRequire(import.meta.url)('../package.json') as { version: string }
+const { version } = createRequire(import.meta.url)('@ash-ai/server/package.json') as { version: string }
 
 interface AppDeps {
   config: Config
   databaseKind: 'sqlite' | 'postgres'
   metrics: Metrics
-  sessions: SessionDeps
+  sessions: ExecutionDeps
   log: FastifyBaseLogger
 }
 
@@ -71,25 +75,33 @@ export async function buildApp({
     spares: sessions.spares,
   })
   registerCredentialRoutes(app, { db, secrets })
+  registerTemplateRoutes(app, sessions)
   registerSessionRoutes(app, sessions)
   registerMessageRoutes(app, sessions)
   registerPermissionRoutes(app, sessions)
   registerEventRoutes(app, sessions)
   registerCheckpointRoutes(app, sessions)
   registerFileRoutes(app, {
+    linkKey: secrets.deriveKey('file links'),
     open: (...file) => openFiles(sessions, ...file),
-    change: (...file) => changeFiles(sessions, ...file),
+    change: async (tenantId, sessionId, write) => {
+      await prepareForFiles(sessions, tenantId, sessionId)
+      return changeFiles(sessions, tenantId, sessionId, write)
+    },
   })
   registerWorkspaceRoutes(app, {
     checkpoints: sessions.checkpoints,
     assertOpen: (...session) => getOpenSession(db, ...session),
     checkpointFor: (...checkpoint) => checkpointFor(sessions, ...checkpoint),
     replaceFiles: async (tenantId, sessionId, build) => {
+      await prepareForFiles(sessions, tenantId, sessionId)
       const made = await replaceFiles(sessions, tenantId, sessionId, build)
       const row = await getSession(db, tenantId, sessionId)
       return { session: showSession(sessions, row), checkpoint: toCheckpoint(made, row) }
     },
   })
+  registerExecutionRoutes(app, sessions)
+  registerKernelRoutes(app, sessions)
   registerGarbageRoutes(app, sessions)
   return app
 }

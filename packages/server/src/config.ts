@@ -30,13 +30,20 @@ export interface Config {
   readonly shutdownTimeoutMs: number
   /** A session that does nothing for this long keeps no process. */
   readonly idleTimeoutMs: number
+  /** The same for a session that only runs code, and after how long it gets another sandbox. */
+  readonly codeIdleTimeoutMs: number
+  readonly codeLifetimeMs: number
   /** Sandboxes kept ready for each agent that says nothing itself. */
   readonly warmSpares: number
   /** What is kept of a session that says nothing itself. */
   readonly retention: { readonly checkpoints: number; readonly days?: number }
+  /** How long files that executions left can be downloaded. */
+  readonly artifactDays: number
   readonly gcIntervalMs: number
   /** Where checkpoints are kept beside this host. */
   readonly snapshotStore?: SnapshotStoreConfig
+  /** Environments, agents, tools and prompts as files, applied at start. */
+  readonly registryDir?: string
   /** For tests: the server kills itself at this point. */
   readonly faultPoint?: string
   readonly credentialKey?: string
@@ -172,9 +179,12 @@ const Variables = z.object({
   ASH_MODEL_IDLE_TIMEOUT_MS: integer(1, MAX_TIMEOUT_MS).default(300_000),
   ASH_SHUTDOWN_TIMEOUT_MS: integer(0, MAX_TIMEOUT_MS).default(10_000),
   ASH_IDLE_TIMEOUT_MS: integer(100, MAX_TIMEOUT_MS).default(600_000),
+  ASH_CODE_IDLE_TIMEOUT_MS: integer(100, MAX_TIMEOUT_MS).default(1_800_000),
+  ASH_CODE_LIFETIME_MS: integer(100, MAX_TIMEOUT_MS).default(21_600_000),
   ASH_WARM_SPARES: integer(0, 100).default(0),
   ASH_RETENTION_CHECKPOINTS: integer(1, 100_000).default(100),
   ASH_RETENTION_DAYS: integer(1, 36_500).optional(),
+  ASH_RETENTION_ARTIFACT_DAYS: integer(1, 36_500).default(30),
   ASH_GC_INTERVAL_MS: integer(1_000, MAX_TIMEOUT_MS).default(3_600_000),
   ASH_SNAPSHOT_URL: z
     .string()
@@ -186,6 +196,7 @@ const Variables = z.object({
   ASH_S3_ENDPOINT: url('http:', 'https:').optional(),
   ASH_S3_REGION: z.string().optional(),
   ASH_S3_PATH_STYLE: flag.optional(),
+  ASH_REGISTRY_DIR: z.string().optional(),
   ASH_FAULT_POINT: z.string().optional(),
   ASH_CREDENTIAL_KEY: z.string().min(16, 'must have at least 16 characters').optional(),
   ASH_PIP_INDEX_URL: indexUrl().optional(),
@@ -232,13 +243,17 @@ function toConfig(variables: Variables, host: HostFacts): Config {
     modelIdleTimeoutMs: variables.ASH_MODEL_IDLE_TIMEOUT_MS,
     shutdownTimeoutMs: variables.ASH_SHUTDOWN_TIMEOUT_MS,
     idleTimeoutMs: variables.ASH_IDLE_TIMEOUT_MS,
+    codeIdleTimeoutMs: variables.ASH_CODE_IDLE_TIMEOUT_MS,
+    codeLifetimeMs: variables.ASH_CODE_LIFETIME_MS,
     warmSpares: variables.ASH_WARM_SPARES,
     retention: {
       checkpoints: variables.ASH_RETENTION_CHECKPOINTS,
       ...present('days', variables.ASH_RETENTION_DAYS),
     },
+    artifactDays: variables.ASH_RETENTION_ARTIFACT_DAYS,
     gcIntervalMs: variables.ASH_GC_INTERVAL_MS,
     ...present('snapshotStore', snapshotStore(variables)),
+    ...present('registryDir', variables.ASH_REGISTRY_DIR && resolve(variables.ASH_REGISTRY_DIR)),
     ...present('faultPoint', variables.ASH_FAULT_POINT),
     ...present('credentialKey', variables.ASH_CREDENTIAL_KEY),
     ...present('claudeMaxRetries', variables.CLAUDE_CODE_MAX_RETRIES),

@@ -21,10 +21,11 @@ import {
   type SessionDirs,
   stageRuntime,
 } from '@ash-ai/sandbox'
+import { SessionMode } from '@ash-ai/shared'
 import type { FastifyBaseLogger, FastifyInstance } from 'fastify'
 import { cleanAgentFolders } from './agents/agent-deploy.ts'
 import { AgentLayers } from './agents/agent-layers.ts'
-import { getAgentForSession, listAllAgents } from './agents/agent-queries.ts'
+import { listAllAgents } from './agents/agent-queries.ts'
 import { ensureFirstKey } from './api-keys/ensure-first-key.ts'
 import { buildApp } from './app.ts'
 import { startHousekeeping } from './checkpoints/housekeeping.ts'
@@ -34,17 +35,22 @@ import type { Config } from './config.ts'
 import { assertSameDatabase, openDataDir } from './data-dir.ts'
 import { type Db, getInstallationId, openDb } from './db/open-db.ts'
 import { openSecretBox } from './db/secret-box.ts'
+import { recoverExecutions, stopExecutions } from './executions/recover-executions.ts'
+import { withExecutions } from './executions/with-executions.ts'
 import { createMetrics } from './http/metrics.ts'
 import { locateRuntime } from './locate-runtime.ts'
+import { applyRegistry, openRegistry } from './registry/apply-registry.ts'
 import { createSandboxStore, forgetSandboxes } from './sandboxes/sandbox-rows.ts'
+import { findSparePlan } from './sandboxes/spare-plans.ts'
 import { WarmSpares } from './sandboxes/warm-spares.ts'
 import { EventLogs } from './sessions/event-log.ts'
+import { startIdleSweep } from './sessions/idle-sweep.ts'
 import { LiveSessions } from './sessions/live-sessions.ts'
 import { resumeWaitingTurns, WaitingTurns } from './sessions/queued-turns.ts'
 import type { SessionDeps } from './sessions/session-deps.ts'
 import { createSessionMetrics } from './sessions/session-metrics.ts'
-import { startIdleSweep } from './sessions/session-pause.ts'
 import { recoverSessions, stopSessions } from './sessions/session-recovery.ts'
+import { listAllTemplates } from './templates/template-queries.ts'
 
 export interface RunningServer {
   url: string
@@ -67,6 +73,8 @@ export async function startServer(config: Config, log: FastifyBaseLogger): Promi
 
 /** Each part says in `closers` how it is taken down; they run in reverse order. */
 async function start(config: Config, log: FastifyBaseLogger, closers: (() => unknown)[]): Promise<string> {
+  // Before anything is touched: with faults nothing is to change.
+  const registry = await openRegistry(config, log)
   const dataDir = await openDataDir(config.dataDir)
   closers.push(dataDir.release)
   const { db, kind, close: closeDb } = await openDb(config)
@@ -126,44 +134,47 @@ async function start(config: Config, log: FastifyBaseLogger, closers: (() => unk
     prices,
     layers,
     sandboxUids,
-    limits: config.limits,
-    warmSpares: config.warmSpares,
-    getAgent: (tenantId, name) =>
-      getAgentForSession({ db, secrets, dataDir: config.dataDir }, tenantId, name),
+    findPlan: (kind) => findSparePlan({ ...config, db, secrets }, kind),
     log,
   })
-  const sessions: SessionDeps = {
-    db,
-    secrets,
-    dataDir: config.dataDir,
-    hostId,
-    pool,
-    provider,
-    disk,
-    assertSandboxing: sandboxingCheck(provider, [config.dataDir, runtime.dir]),
-    sandboxUids,
-    spares,
-    turnTimeoutMs: config.turnTimeoutMs,
-    permissionTimeoutMs: config.permissionTimeoutMs,
-    maxLogChars: config.maxLogChars,
-    debugTiming: config.debugTiming,
-    checkpoints,
-    remote,
-    uploads,
-    writes: new OutsideWrites(),
-    retention: config.retention,
-    idleTimeoutMs: config.idleTimeoutMs,
-    limits: config.limits,
-    prices,
-    install,
-    layers,
-    log,
-    metrics: createSessionMetrics(metrics.registry, pool),
-    logs: new EventLogs(db),
-    live: new LiveSessions(),
-    waiting: new WaitingTurns(),
-    sends: new Map(),
-  }
+  const sessions = withExecutions(
+    {
+      db,
+      secrets,
+      dataDir: config.dataDir,
+      hostId,
+      pool,
+      provider,
+      disk,
+      assertSandboxing: sandboxingCheck(provider, [config.dataDir, runtime.dir]),
+      sandboxUids,
+      spares,
+      turnTimeoutMs: config.turnTimeoutMs,
+      permissionTimeoutMs: config.permissionTimeoutMs,
+      maxLogChars: config.maxLogChars,
+      debugTiming: config.debugTiming,
+      checkpoints,
+      remote,
+      uploads,
+      writes: new OutsideWrites(),
+      retention: config.retention,
+      idleTimeoutMs: config.idleTimeoutMs,
+      codeIdleTimeoutMs: config.codeIdleTimeoutMs,
+      codeLifetimeMs: config.codeLifetimeMs,
+      warmSpares: config.warmSpares,
+      limits: config.limits,
+      prices,
+      install,
+      layers,
+      log,
+      metrics: createSessionMetrics(metrics.registry, pool),
+      logs: new EventLogs(db),
+      live: new LiveSessions(),
+      waiting: new WaitingTurns(),
+      sends: new Map(),
+    },
+    { registry: metrics.registry, artifactDays: config.artifactDays },
+  )
   await ensureFirstKey({
     db,
     dataDir: config.dataDir,
@@ -171,16 +182,19 @@ async function start(config: Config, log: FastifyBaseLogger, closers: (() => unk
     ...(config.apiKey !== undefined && { apiKey: config.apiKey }),
   })
   await cleanAgentFolders(sessions)
+  if (registry) await applyRegistry(sessions, registry, log)
   const recovered = await recoverSessions(sessions)
   const app = await buildApp({ config, databaseKind: kind, metrics, sessions, log })
   const unused = trackUnused(app.server)
   closers.push(() => closeApp(app, unused, config.shutdownTimeoutMs))
   closers.push(() => stopSessions(sessions, config.shutdownTimeoutMs))
+  closers.push(() => stopExecutions(sessions, config.shutdownTimeoutMs))
   closers.push(() => layers?.close())
   closers.push(() => spares.close())
   await app.listen({ port: config.port, host: config.host })
   const url = urlOf(app.server.address() as AddressInfo)
   await resumeWaitingTurns(sessions)
+  await recoverExecutions(sessions)
   uploads?.start()
   closers.push(startIdleSweep(sessions))
   closers.push(startHousekeeping(sessions, config.gcIntervalMs))
@@ -216,14 +230,12 @@ async function connectRemote(
   return store
 }
 
-/** Of every agent that wants some. One that cannot be read concerns its own sessions only. */
-async function fillSpares(sessions: SessionDeps): Promise<void> {
-  for (const { tenant_id, name } of await listAllAgents(sessions.db)) {
-    await getAgentForSession(sessions, tenant_id, name).then(
-      (agent) => sessions.spares.refill(tenant_id, agent),
-      (error: unknown) => sessions.log.error({ err: error, agent: name }, 'an agent could not be read'),
-    )
-  }
+/** Of every agent and template that wants some. */
+async function fillSpares({ db, spares }: SessionDeps): Promise<void> {
+  for (const { tenant_id, name } of await listAllAgents(db))
+    spares.refill({ tenantId: tenant_id, of: 'agent', name })
+  for (const { tenant_id, name } of await listAllTemplates(db))
+    for (const of of SessionMode.options) spares.refill({ tenantId: tenant_id, of, name })
 }
 
 const IDLE_CHECK_MS = 20

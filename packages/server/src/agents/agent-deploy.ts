@@ -4,6 +4,7 @@ import { type Agent, AshError, DeployConfig } from '@ash-ai/shared'
 import { assertCredentials } from '../credentials/credential-queries.ts'
 import { TurnQueue } from '../db/turn-queue.ts'
 import { toDetails, validationError } from '../http/validation-error.ts'
+import { assertTemplate } from '../templates/template-queries.ts'
 import {
   agentVersionDir,
   discardFolder,
@@ -39,8 +40,10 @@ export async function deployAgent(
   const staged = await stageFolder(store.dataDir, withInstructions(entries, systemPrompt))
   try {
     const options = { ...(await readOptions(staged)), ...config }
-    const source = config?.credentials ? 'config' : OPTIONS_FILE
-    await assertCredentials(store.db, tenantId, options.credentials, `${source}.credentials`)
+    const sourceOf = (name: 'credentials' | 'template') =>
+      `${config?.[name] ? 'config' : OPTIONS_FILE}.${name}`
+    await assertCredentials(store.db, tenantId, options.credentials, sourceOf('credentials'))
+    await assertTemplate(store.db, tenantId, options.template, sourceOf('template'))
     const endTurn = await folders.take()
     try {
       await publishFolder(staged, agentVersionDir(store.dataDir, tenantId, staged.contentHash))

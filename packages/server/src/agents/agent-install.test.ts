@@ -35,7 +35,7 @@ test('a bridge that gives signs of life and never says how a script ended is not
   const client = new BridgeClient(stream)
   const sandbox = { bridge: client } as Pick<Sandbox, 'bridge'> as Sandbox
   vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
-  const running = runScript({ sandbox, agent: { dir, packages: {} }, note: () => {} }, 'install.sh')
+  const running = runScript({ sandbox, blueprint: { dir, packages: {} }, note: () => {} }, 'install.sh')
   await asked.promise
   vi.runAllTimers()
   await expect(running).rejects.toMatchObject({

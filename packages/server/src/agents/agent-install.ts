@@ -9,7 +9,7 @@ import {
 } from '@ash-ai/sandbox'
 import { AshError, type EgressDeniedEventData, ExecReply, type LimitEventData } from '@ash-ai/shared'
 import { type InstallStep, type PackageIndexes, packageSteps } from './agent-packages.ts'
-import type { AgentForSession } from './agent-queries.ts'
+import type { Blueprint } from './blueprint.ts'
 
 const SCRIPT_TIMEOUT_MS = 300_000
 const PACKAGES_TIMEOUT_MS = 600_000
@@ -33,54 +33,52 @@ export interface InstallHost {
 
 export interface SetupRun {
   sandbox: Sandbox
-  /** The deployed folder: what its scripts say is what runs, whatever became of the copies in the workspace. */
-  agent: Pick<AgentForSession, 'dir' | 'packages'>
+  /** Its scripts run as they were deployed, whatever became of the copies in the workspace. */
+  blueprint: Pick<Blueprint, 'dir' | 'packages' | 'python'>
   note: (note: SetupNote) => unknown
 }
 
-/** Whether anything is to be done before a session of the agent can begin. */
-export async function needsInstall({ dir, packages }: SetupRun['agent']): Promise<boolean> {
-  return hasPackages(packages.pip) || hasPackages(packages.npm) || (await exists(join(dir, 'install.sh')))
+/** Whether anything is to be done before such a session can begin. */
+export async function needsInstall(blueprint: Pick<Blueprint, 'dir' | 'packages'>): Promise<boolean> {
+  const { packages } = blueprint
+  return hasPackages(packages.pip) || hasPackages(packages.npm) || (await hasScript(blueprint, 'install.sh'))
 }
 
-/** Variables by which the agent finds its packages. */
+/** Variables by which packages are found. */
 export function installedEnv(
   { pathsInside }: InstallHost,
-  { packages }: Pick<AgentForSession, 'packages'>,
+  { packages }: Pick<Blueprint, 'packages'>,
   dirs: SessionDirs,
 ): Record<string, string> {
   const has = { pip: hasPackages(packages.pip), npm: hasPackages(packages.npm) }
   return packageEnv(pathsInside(dirs), has)
 }
 
-/** Installs the agent's packages, then runs its install.sh, inside the sandbox. Throws `setup_failed`. */
-export async function installAgent(
-  { indexes }: InstallHost,
-  run: SetupRun,
-  policy: NetworkPolicy,
-): Promise<void> {
-  for (const step of packageSteps(run.agent.packages, indexes, policy)) {
+/** Installs the packages, then runs the agent's install.sh, inside the sandbox. Throws `setup_failed`. */
+export async function install({ indexes }: InstallHost, run: SetupRun, policy: NetworkPolicy): Promise<void> {
+  for (const step of packageSteps(run.blueprint, indexes, policy)) {
     await runStep(run, step, PACKAGES_TIMEOUT_MS)
   }
   await runScript(run, 'install.sh')
 }
 
-export const hasScript = ({ dir }: Pick<AgentForSession, 'dir'>, name: 'install.sh' | 'startup.sh') =>
-  exists(join(dir, name))
+export const hasScript = async ({ dir }: Pick<Blueprint, 'dir'>, name: 'install.sh' | 'startup.sh') =>
+  dir !== undefined && (await exists(join(dir, name)))
 
 /** Runs a script of the agent, if it has it. Throws `setup_failed`. */
 export async function runScript(run: SetupRun, name: 'install.sh' | 'startup.sh'): Promise<void> {
-  if (!(await hasScript(run.agent, name))) return
+  if (!(await hasScript(run.blueprint, name))) return
   // By its path: the agent may have put another bash where its own programs are.
   await runStep(run, { name, command: `exec /bin/bash "$ASH_AGENT_DIR/${name}"` }, SCRIPT_TIMEOUT_MS)
 }
 
 async function runStep(
-  { sandbox, note }: SetupRun,
+  { sandbox, blueprint, note }: SetupRun,
   { name, command, missing }: Pick<InstallStep, 'name' | 'command'> & Partial<InstallStep>,
   timeoutMs: number,
 ): Promise<void> {
-  const reply = await execWithin(sandbox, name, command, timeoutMs)
+  const what = `${name}${blueprint.dir === undefined ? '' : ' of the agent'}`
+  const reply = await execWithin(sandbox, what, command, timeoutMs)
   const result = ExecReply.safeParse(reply)
   if (!result.success)
     throw new AshError('bridge_protocol_error', `The sandbox did not say how ${name} ended`)
@@ -90,19 +88,19 @@ async function runStep(
   if (exitCode === 0) return
   const end = stdout.trim().slice(-MAX_REASON_CHARS)
   if (missing && exitCode === missing.exitCode)
-    throw new AshError('setup_failed', `${name} of the agent cannot run. ${missing.remedy} (${end})`)
+    throw new AshError('setup_failed', `${what} cannot run. ${missing.remedy} (${end})`)
   const how = timedOut ? `took longer than ${timeoutMs / 1000} s` : `ended with ${exitCode ?? signal}`
-  throw new AshError('setup_failed', `${name} of the agent ${how}: ${end || 'it said nothing'}`)
+  throw new AshError('setup_failed', `${what} ${how}: ${end || 'it said nothing'}`)
 }
 
 /** The time is kept inside, by whoever is in charge there; sessions that wait must not depend on that. */
 async function execWithin(
   { bridge }: Sandbox,
-  name: string,
+  what: string,
   command: string,
   timeoutMs: number,
 ): Promise<unknown> {
-  const text = `${name} of the agent did not end within ${timeoutMs / 1000} s, nor did its sandbox end it`
+  const text = `${what} did not end within ${timeoutMs / 1000} s, nor did its sandbox end it`
   const timer = setTimeout(
     () => bridge.close(new AshError('setup_failed', text)),
     timeoutMs + ANSWER_MARGIN_MS,

@@ -12,8 +12,8 @@ import {
 } from '@ash-ai/sandbox'
 import { AshError, isAshError, type Limits } from '@ash-ai/shared'
 import type { FastifyBaseLogger } from 'fastify'
-import { type InstallHost, installAgent, installedEnv, type SetupNote } from './agent-install.ts'
-import type { AgentForSession } from './agent-queries.ts'
+import { type InstallHost, install, installedEnv, type SetupNote } from './agent-install.ts'
+import type { Blueprint } from './blueprint.ts'
 import {
   findLayer,
   layerDir,
@@ -34,8 +34,8 @@ interface LayerDeps {
 
 export interface LayerRequest {
   tenantId: string
-  agent: AgentForSession
-  /** The agent's own: a layer is for all its sessions. */
+  blueprint: Blueprint
+  /** Of the blueprint, not of one session: a layer is for all that share it. */
   limits: Limits
   /** Host user of the session that asks. It has no sandbox yet, so nothing else runs as this user. */
   owner: Owner | undefined
@@ -59,8 +59,8 @@ const MAX_HINTS = 5
 const NO_MODEL = { maxTokens: 0 }
 
 /**
- * The layers of agent versions: what packages and install.sh made of workspace and home, kept for every session of
- * the version. They are built in a sandbox of their own, which knows the agent and nothing of any session.
+ * What packages and an agent's install.sh made of workspace and home, kept for every session with the same. Layers are
+ * built in a sandbox of their own, which knows the agent, if there is one, and nothing of any session.
  */
 export class AgentLayers {
   readonly #deps: LayerDeps
@@ -75,11 +75,11 @@ export class AgentLayers {
   }
 
   /**
-   * The layer of the agent version, built if there is none; who asks meanwhile waits for the same build and hears
+   * The layer of a blueprint, built if there is none; who asks meanwhile waits for the same build and hears
    * the same of it. A build that fails fails for all of them, and the next to ask begins another.
    */
   async acquire(request: LayerRequest, note: (note: SetupNote) => Promise<void>): Promise<UsedLayer> {
-    const dir = await layerDir(this.#deps.dataDir, request.tenantId, request.agent)
+    const dir = await layerDir(this.#deps.dataDir, request.tenantId, request.blueprint)
     await this.#removals.get(dir)
     this.#uses.set(dir, (this.#uses.get(dir) ?? 0) + 1)
     let isReleased = false
@@ -107,11 +107,12 @@ export class AgentLayers {
     request: LayerRequest,
     note: (note: SetupNote) => Promise<void>,
   ): Promise<StoredLayer> {
-    const { name, version } = request.agent
+    const { agent } = request.blueprint
+    const whose = agent ? ` of agent ${agent.name}, version ${agent.version}` : ' of packages'
     const tell = (text: string) => note({ type: 'log', data: { level: 'info', source: 'layer', text } })
     const stored = this.#builds.has(dir) ? undefined : await findLayer(dir)
     if (stored) {
-      await tell(`Reused layer ${stored.name} of agent ${name}, version ${version}`)
+      await tell(`Reused layer ${stored.name}${whose}`)
       return stored
     }
     const build = this.#builds.get(dir) ?? this.#begin(dir, request)
@@ -120,7 +121,7 @@ export class AgentLayers {
     if (failure !== undefined) throw failure
     const built = await findLayer(dir)
     if (!built) throw new Error('a layer that was built is not there')
-    await tell(`Built layer ${built.name} of agent ${name}, version ${version}`)
+    await tell(`Built layer ${built.name}${whose}`)
     return built
   }
 
@@ -150,20 +151,19 @@ export class AgentLayers {
     } finally {
       await disk.remove(dirs)
     }
-    log.info({ tenantId: request.tenantId, agent: request.agent.name, dir }, 'layer built')
+    log.info({ tenantId: request.tenantId, agent: request.blueprint.agent?.name, dir }, 'layer built')
     await this.#removeOld(dir).catch((err: unknown) => log.warn({ err }, 'old layers could not be removed'))
   }
 
   async #install(dirs: SessionDirs, request: LayerRequest, notes: SetupNote[]): Promise<void> {
-    const { install } = this.#deps
-    const { agent } = request
-    const policy = parsePolicy(agent.config.network ?? 'none')
+    const { blueprint } = request
+    const policy = parsePolicy(blueprint.config.network ?? 'none')
     const sandbox = await this.#startSandbox(dirs, request, notes)
     this.#sandboxes.add(sandbox)
     try {
       if (this.#isClosed) throw stopping()
       const note = (each: SetupNote) => notes.push(each)
-      await installAgent(install, { sandbox, agent, note }, policy)
+      await install(this.#deps.install, { sandbox, blueprint, note }, policy)
     } catch (error) {
       throw this.#isClosed ? stopping() : asSetupFailure(error, notes)
     } finally {
@@ -175,21 +175,21 @@ export class AgentLayers {
 
   #startSandbox(
     dirs: SessionDirs,
-    { agent, limits, owner }: LayerRequest,
+    { blueprint, limits, owner }: LayerRequest,
     notes: SetupNote[],
   ): Promise<Sandbox> {
-    const { pool, prices, install } = this.#deps
+    const { pool, prices, install: host } = this.#deps
     return pool.acquire({
       sandboxId: randomUUID(),
       dirs,
-      agentDir: agent.dir,
+      agentDir: blueprint.dir,
       owner,
       limits,
-      network: parsePolicy(agent.config.network ?? 'none'),
+      network: parsePolicy(blueprint.config.network ?? 'none'),
       budget: new Budget(prices, NO_MODEL),
       onDenied: (data) => addBounded(notes, { type: 'egress_denied', data }),
       onLimit: (data) => addBounded(notes, { type: 'limit', data }),
-      setup: { sessionId: 'layer', env: { ...installedEnv(install, agent, dirs), ...agent.env } },
+      setup: { sessionId: 'layer', env: { ...installedEnv(host, blueprint, dirs), ...blueprint.env } },
     })
   }
 
@@ -216,7 +216,7 @@ function addBounded(notes: SetupNote[], note: SetupNote): void {
 const stopping = () => new AshError('server_stopping', 'The server is shutting down')
 
 const UNCOPIED =
-  'What the set-up of the agent made cannot be copied. A path may be too long (4096 characters); the log of the server has the reason.'
+  'What the set-up made cannot be copied. A path may be too long (4096 characters); the log of the server has the reason.'
 
 function asCopyFailure(error: unknown): never {
   const reason = isAshError(error) ? error.message : UNCOPIED
@@ -234,7 +234,6 @@ function asSetupFailure(error: unknown, notes: SetupNote[]): unknown {
         ? `; ${host}:${port} was refused, ${setting} would allow it`
         : `; ${host}:${port} was refused: ${reason}`,
     )
-  const text =
-    error.code === 'setup_failed' ? error.message : `The set-up of the agent did not end: ${error.message}`
+  const text = error.code === 'setup_failed' ? error.message : `The set-up did not end: ${error.message}`
   return new AshError('setup_failed', text + hints.join(''), { cause: error })
 }

@@ -9,7 +9,7 @@ const BOTH = { pip: ['requests>=2,<3'], npm: ['left-pad@^1.3.0'] }
 const DEFAULT = {}
 const OWN = { pip: 'http://index.internal:3141/simple', npm: 'https://packages.internal/npm/' }
 const steps = (packages: typeof BOTH | object, indexes: PackageIndexes, network: Network) =>
-  packageSteps(packages, indexes, parsePolicy(network))
+  packageSteps({ packages, dir: '/agent' }, indexes, parsePolicy(network))
 
 describe('the network policy must allow the index', () => {
   test.each<[PackageIndexes, Network, string]>([
@@ -61,4 +61,15 @@ test('an index without TLS is trusted because the operator chose it, one with TL
     "--index-url 'http://index.internal:3141/simple' --trusted-host 'index.internal:3141'",
   )
   expect(steps(BOTH, DEFAULT, 'open')[0]?.command).not.toContain('--trusted-host')
+})
+
+test('packages without an agent are not said to be an agent’s', () => {
+  const alone = () => packageSteps({ packages: BOTH }, DEFAULT, parsePolicy('none'))
+  expect(alone).toThrow(/^The network policy keeps packages\.pip out of reach\. Allow it: network: \["pypi/)
+})
+
+test('packages are installed for the Python that is to run them', () => {
+  const [pip] = packageSteps({ packages: BOTH, python: 'python3.11' }, OWN, parsePolicy('open'))
+  expect(pip?.command).toContain('python3.11 -m venv')
+  expect(pip?.missing.remedy).toContain('python3.11 python3.11-venv')
 })

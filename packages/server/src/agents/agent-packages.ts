@@ -1,5 +1,6 @@
 import { decide, type NetworkPolicy } from '@ash-ai/sandbox'
 import { AshError, type Packages } from '@ash-ai/shared'
+import type { Blueprint } from './blueprint.ts'
 
 /** Where packages come from, as the operator set it; without, where pip and npm themselves look. */
 export interface PackageIndexes {
@@ -22,22 +23,26 @@ const MISSING = 97
 
 /** What installs the packages, in order. Throws `setup_failed` where the network policy keeps them out of reach. */
 export function packageSteps(
-  packages: Packages,
+  { packages, python = 'python3', dir }: Pick<Blueprint, 'packages' | 'python' | 'dir'>,
   indexes: PackageIndexes,
   policy: NetworkPolicy,
 ): InstallStep[] {
   const { pip = [], npm = [] } = packages
+  const assertAllowed = (kind: keyof Packages, index: string | undefined) => {
+    const refused = refusedOf(kind, index, policy)
+    if (refused.length > 0) throw outOfReach(kind, refused, dir !== undefined)
+  }
   const steps: InstallStep[] = []
   if (pip.length > 0) {
-    assertAllowed('pip', indexes.pip, policy)
+    assertAllowed('pip', indexes.pip)
     steps.push({
       name: 'pip',
-      command: pipCommand(pip, indexes.pip),
-      missing: missing('python3 python3-venv'),
+      command: pipCommand(pip, python, indexes.pip),
+      missing: missing(`${python} ${python}-venv`),
     })
   }
   if (npm.length > 0) {
-    assertAllowed('npm', indexes.npm, policy)
+    assertAllowed('npm', indexes.npm)
     steps.push({ name: 'npm', command: npmCommand(npm, indexes.npm), missing: missing('nodejs npm') })
   }
   return steps
@@ -46,11 +51,11 @@ export function packageSteps(
 /** Outside /workspace, whose files could be taken for packages; an index on this very host is asked by the proxy too. */
 const BEGIN = 'cd / && unset no_proxy NO_PROXY &&'
 
-function pipCommand(specs: string[], index: string | undefined): string {
+function pipCommand(specs: string[], python: string, index: string | undefined): string {
   const options = `--no-input --no-cache-dir --disable-pip-version-check ${pipIndex(index)}`
   return [
-    `{ python3 -c 'import venv, ensurepip' || exit ${MISSING}; } && ${BEGIN}`,
-    `python3 -m venv "$VIRTUAL_ENV" &&`,
+    `{ ${python} -c 'import venv, ensurepip' || exit ${MISSING}; } && ${BEGIN}`,
+    `${python} -m venv "$VIRTUAL_ENV" &&`,
     `"$VIRTUAL_ENV/bin/python" -m pip install ${options} -- ${specs.map(quote).join(' ')}`,
   ].join(' ')
 }
@@ -84,7 +89,7 @@ const missing = (debianPackages: string) => ({
   remedy: `The server's machine lacks what it needs. Run: apt-get install -y ${debianPackages}`,
 })
 
-function assertAllowed(kind: keyof Packages, index: string | undefined, policy: NetworkPolicy): void {
+function refusedOf(kind: keyof Packages, index: string | undefined, policy: NetworkPolicy): string[] {
   const entries = index === undefined ? DEFAULT_HOSTS[kind] : [new URL(index).host]
   const defaultPort = index?.startsWith('http:') ? 80 : 443
   const isRefused = (entry: string) => {
@@ -92,11 +97,14 @@ function assertAllowed(kind: keyof Packages, index: string | undefined, policy: 
     const host = hostname.replace(/^\[|\]$/g, '')
     return !decide(policy, { host, port: Number(port) || defaultPort }).allowed
   }
-  const refused = entries.filter(isRefused)
-  if (refused.length === 0) return
+  return entries.filter(isRefused)
+}
+
+function outOfReach(kind: keyof Packages, refused: string[], isAgent: boolean): AshError {
   const setting = `network: [${refused.map((entry) => `"${entry}"`).join(', ')}]`
-  throw new AshError(
+  const [whose, where] = isAgent ? ["agent's ", " in the agent's ash.json"] : ['', '']
+  return new AshError(
     'setup_failed',
-    `The agent's network policy keeps packages.${kind} out of reach. Allow it in the agent's ash.json: ${setting}`,
+    `The ${whose}network policy keeps packages.${kind} out of reach. Allow it${where}: ${setting}`,
   )
 }

@@ -32,6 +32,8 @@ export interface AgentForSession {
   /** The files, read-only. */
   dir: string
   config: AgentConfig
+  /** The environment that it is to run in. */
+  template?: string | undefined
   packages: Packages
   /** How many spare sandboxes it wants. */
   warm?: number | undefined
@@ -47,7 +49,7 @@ export async function getAgentForSession(
 ): Promise<AgentForSession> {
   const row = await findVersion(db, tenantId, name, version)
   if (!row) throw notFound(name, version)
-  const { packages = {}, warm, ...config } = toConfig(row.config)
+  const { packages = {}, warm, template, ...config } = toConfig(row.config)
   return {
     name,
     version: row.version,
@@ -56,6 +58,7 @@ export async function getAgentForSession(
     dir: agentVersionDir(dataDir, tenantId, row.content_hash),
     config,
     packages,
+    ...(template !== undefined && { template }),
     ...(warm !== undefined && { warm }),
     env: openEnv(secrets, row),
   }

@@ -63,7 +63,7 @@ function addRoutes(scope: FastifyInstance, deps: AgentRouteDeps): void {
     async ({ tenantId, body, query }, reply) => {
       const request = body instanceof Readable ? fromArchive(query.name, body) : fromJson(deps, body)
       const { agent, isNew } = await deployAgent(deps, tenantId, request)
-      deps.spares?.renew(tenantId, { name: agent.name, warm: agent.config.warm })
+      deps.spares?.renew({ tenantId, of: 'agent', name: agent.name })
       return reply.code(isNew ? 201 : 200).send({ agent })
     },
   )
@@ -115,7 +115,7 @@ function addRoutes(scope: FastifyInstance, deps: AgentRouteDeps): void {
     { schema: { tags, params: OfAgent, response: { 200: Ok } } },
     async ({ tenantId, params }) => {
       await removeAgent(deps, tenantId, params.name)
-      await deps.spares?.forget(tenantId, params.name)
+      await deps.spares?.forget({ tenantId, of: 'agent', name: params.name })
       return { ok: true as const }
     },
   )

@@ -1,12 +1,14 @@
 import { lstat, mkdir, readdir, writeFile } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { layerIn } from '@ash-ai/sandbox'
+import type { Packages } from '@ash-ai/shared'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { openSecretBox } from '../db/secret-box.ts'
 import { type TestDb, testDatabases } from '../db/testing/test-databases.ts'
 import { cleanAgentFolders, deployAgent, removeAgent } from './agent-deploy.ts'
-import { type AgentStore, getAgentForSession } from './agent-queries.ts'
-import { findLayer, layerDir, storeLayer } from './layer-store.ts'
+import { type AgentForSession, type AgentStore, getAgentForSession } from './agent-queries.ts'
+import { makeBlueprint } from './blueprint.ts'
+import { findLayer, layerDir, listOldLayers, storeLayer } from './layer-store.ts'
 
 for (const database of testDatabases) {
   describe(`layers on ${database.kind}`, () => {
@@ -22,8 +24,10 @@ for (const database of testDatabases) {
       const content = [Buffer.from('x')]
       const entries = [{ path: 'CLAUDE.md', isExecutable: false, content }]
       await deployAgent(store, 'default', { name, entries, env })
-      return layerDir(store.dataDir, 'default', await getAgentForSession(store, 'default', name))
+      return layerOf(await getAgentForSession(store, 'default', name))
     }
+    const layerOf = (agent: AgentForSession | undefined, packages: Packages = {}, runtime?: string) =>
+      layerDir(store.dataDir, 'default', makeBlueprint({ agent, packages, runtime }))
     const keep = async (dir: string) => {
       const folders = layerIn(join(store.dataDir, `from-${Math.random()}`))
       for (const folder of [folders.workspace, folders.home]) await mkdir(folder, { recursive: true })
@@ -51,6 +55,30 @@ for (const database of testDatabases) {
       expect(await findLayer(dir)).toMatchObject({ layer: layerIn(dir) })
       for (const path of [...strays, staging])
         await expect(lstat(path)).rejects.toMatchObject({ code: 'ENOENT' })
+    })
+
+    test('packages that no agent has lie apart, by what they are, and survive a start', async () => {
+      const six = { pip: ['six'] }
+      const agent = await getAgentForSession(store, 'default', 'kept')
+      const [alone, again] = [await layerOf(undefined, six), await layerOf(undefined, six, 'node')]
+      expect(again).toBe(alone)
+      expect(alone).toContain(join('layers', 'default', '~packages', 'p-'))
+      const others = [await layerOf(undefined, six, 'python3.11'), await layerOf(undefined, { npm: ['six'] })]
+      const added = await layerOf(agent, six)
+      expect(new Set([alone, ...others, added, await layerOf(agent)]).size).toBe(5)
+      for (const dir of [alone, added]) await keep(dir)
+      await mkdir(join(dirname(added), 'v1-0000+ff'), { recursive: true })
+      await cleanAgentFolders(store)
+      for (const dir of [alone, added]) expect(await findLayer(dir)).toBeDefined()
+      expect(await readdir(dirname(added))).not.toContain('v1-0000+ff')
+    })
+
+    test('of packages more are kept than of an agent', async () => {
+      const dirs = Array.from({ length: 25 }, (_, n) => layerOf(undefined, { npm: [`package-${n}`] }))
+      for (const dir of await Promise.all(dirs)) await mkdir(dir, { recursive: true })
+      const [one = ''] = await Promise.all(dirs)
+      const all = await readdir(dirname(one))
+      expect(all.length - (await listOldLayers(one)).length).toBe(20)
     })
 
     test('an agent that is deleted takes its layers along, those of others stay', async () => {

@@ -4,12 +4,17 @@ import { basename, dirname, join } from 'node:path'
 import { keepLayer, type Layer, type LayerSize, layerIn, removeSessionDirs } from '@ash-ai/sandbox'
 import { z } from 'zod'
 import type { Db } from '../db/open-db.ts'
-import { type AgentForSession, listAllVersions } from './agent-queries.ts'
+import { listAllVersions } from './agent-queries.ts'
 import { fingerprintOf } from './agent-rows.ts'
+import type { Blueprint } from './blueprint.ts'
 import { hostInterpreters } from './host-interpreters.ts'
 
 /** Of one agent: the newest, and a few that somebody may go back to. They can always be built again. */
 const KEPT_PER_AGENT = 3
+/** Of all that have no agent. */
+const KEPT_PACKAGES = 20
+/** Not an agent's folder: their names start with a letter or digit. */
+const PACKAGES_DIR = '~packages'
 
 export interface StoredLayer {
   name: string
@@ -23,22 +28,29 @@ const stagingOf = (dataDir: string) => join(rootOf(dataDir), '.staging')
 const agentDirOf = (dataDir: string, tenantId: string, agentName: string) =>
   join(rootOf(dataDir), tenantId, agentName)
 
-type VersionFacts = Pick<AgentForSession, 'version' | 'fingerprint'>
+type VersionFacts = Pick<NonNullable<Blueprint['agent']>, 'version' | 'fingerprint'>
 
-/** Where the layer of an agent version is, if there is one. Another version, also one of the same number, has another. */
+/**
+ * Where the layer of an agent version, or of packages alone, is, if there is one. Another version, also one of the
+ * same number, has another.
+ */
 export async function layerDir(
   dataDir: string,
   tenantId: string,
-  agent: VersionFacts & Pick<AgentForSession, 'name'>,
+  { agent, added }: Pick<Blueprint, 'agent' | 'added'>,
 ): Promise<string> {
-  return join(agentDirOf(dataDir, tenantId, agent.name), layerName(agent, await hostInterpreters()))
+  const host = await hostInterpreters()
+  if (!agent) return join(rootOf(dataDir), tenantId, PACKAGES_DIR, `p-${hashOf(`${added} ${host}`)}`)
+  const name = layerName(agent, host)
+  return join(agentDirOf(dataDir, tenantId, agent.name), added === undefined ? name : `${name}+${added}`)
 }
 
 /** What is installed for one Python or Node does not work with the next: a layer belongs to those it was made with. */
 function layerName({ version, fingerprint }: VersionFacts, host: string): string {
-  const hash = createHash('sha256').update(`${fingerprint} ${host}`)
-  return `v${version}-${hash.digest('hex').slice(0, 16)}`
+  return `v${version}-${hashOf(`${fingerprint} ${host}`)}`
 }
+
+const hashOf = (text: string) => createHash('sha256').update(text).digest('hex').slice(0, 16)
 
 const Size = z.object({ kilobytes: z.number(), entries: z.number() })
 
@@ -77,13 +89,13 @@ export async function removeLayersOf(dataDir: string, tenantId: string, agentNam
   await removeLayer(dataDir, agentDirOf(dataDir, tenantId, agentName))
 }
 
-/** The layers of the agent that `dir` is one of, but for the newest few. */
+/** The layers beside `dir`, of the same agent or of none, but for the newest few. */
 export async function listOldLayers(dir: string): Promise<string[]> {
   const dirs = (await namesIn(dirname(dir))).map((name) => join(dirname(dir), name))
   const dated = await Promise.all(dirs.map(async (path) => ({ path, at: (await stat(path)).mtimeMs })))
   return dated
     .sort((one, other) => other.at - one.at)
-    .slice(KEPT_PER_AGENT)
+    .slice(basename(dirname(dir)) === PACKAGES_DIR ? KEPT_PACKAGES : KEPT_PER_AGENT)
     .map(({ path }) => path)
 }
 
@@ -98,8 +110,11 @@ export async function cleanLayers({ db, dataDir }: { db: Db; dataDir: string }):
   const known = new Set(versions)
   for (const tenant of await namesIn(rootOf(dataDir))) {
     for (const agent of await namesIn(join(rootOf(dataDir), tenant))) {
+      if (agent === PACKAGES_DIR) continue
       const dir = agentDirOf(dataDir, tenant, agent)
-      const unknown = (await namesIn(dir)).map((name) => join(dir, name)).filter((path) => !known.has(path))
+      const paths = (await namesIn(dir)).map((name) => join(dir, name))
+      // With packages beside those of the version, its name is the beginning.
+      const unknown = paths.filter((path) => !known.has(path.split('+', 1).join()))
       for (const path of unknown) await removeLayer(dataDir, path)
     }
   }

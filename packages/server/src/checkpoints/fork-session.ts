@@ -54,6 +54,8 @@ function forkRow(deps: SessionDeps, parent: SessionRow, from: CheckpointRow): Se
   return {
     ...parent,
     id,
+    // Whom the parent is for has one open session, and that is the parent.
+    agent_id: null,
     status: 'paused',
     provider: deps.provider.name,
     isolation: deps.provider.isolation,

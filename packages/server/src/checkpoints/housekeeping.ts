@@ -1,3 +1,4 @@
+import { cleanArtifacts } from '../executions/artifact-store.ts'
 import type { SessionDeps } from '../sessions/session-deps.ts'
 import { pruneCheckpoints } from './checkpoint-queries.ts'
 import { collectGarbage } from './garbage.ts'
@@ -23,6 +24,7 @@ export function startHousekeeping(deps: SessionDeps, intervalMs: number): () => 
 
 async function keepHouse(deps: SessionDeps, signal: AbortSignal): Promise<void> {
   await pruneOld(deps)
+  await cleanArtifacts(deps)
   for (const tenantId of await listTenants(deps)) {
     if (signal.aborted) return
     await collectGarbage(deps, tenantId, { signal }).catch((error: unknown) =>

@@ -1,4 +1,5 @@
-import { chmod, mkdir } from 'node:fs/promises'
+import { chmod, chown, mkdir, rename } from 'node:fs/promises'
+import { join } from 'node:path'
 import {
   exists,
   faultPoint,
@@ -31,6 +32,30 @@ export async function prepareFiles(deps: SessionDeps, row: SessionRow): Promise<
       `The files of session ${row.id} are not on this host, and it has no checkpoint. End it.`,
     )
   return 'cold_local'
+}
+
+/** It runs code, and has not had a sandbox yet: a session for one execution has one only then. */
+const isUntouched = ({ agent_name, mode, checkpoint_id }: SessionRow) =>
+  agent_name === null && mode === 'ephemeral' && checkpoint_id === null
+
+/** Empty ones: whoever starts a sandbox finds them and goes on from there. */
+async function makeFolders(deps: SessionDeps, row: SessionRow): Promise<void> {
+  const dirs = sessionDirs(deps.dataDir, row.id)
+  const owner = ownerOf(row)
+  await makeRoot(dirs)
+  await deps.disk.acquire(dirs, storedLimits(row.limits).diskMb)
+  try {
+    await chmod(dirs.disk, 0o711)
+    const staging = join(dirs.disk, '.workspace')
+    for (const folder of [dirs.home, staging]) {
+      await mkdir(folder, { recursive: true, mode: 0o700 })
+      if (owner) await chown(folder, owner.uid, owner.gid)
+    }
+    // Last: a session that has a workspace has everything.
+    await rename(staging, dirs.workspace)
+  } finally {
+    deps.disk.release(dirs)
+  }
 }
 
 export async function hasFolders({ dataDir, disk }: SessionDeps, sessionId: string): Promise<boolean> {
@@ -112,9 +137,19 @@ export async function openFiles(
   if (checkpointId !== undefined) return { checkpoint: await open(deps, row, checkpointId) }
   const isHere = row.files_pending === 0 && (await hasFolders(deps, sessionId))
   if (isHere) return folderOf(deps, row)
+  if (isUntouched(row)) return { checkpoint: NO_FILES }
   if (row.checkpoint_id === null)
     throw new AshError('no_checkpoint', `Session ${sessionId} has no files yet. Resume it once.`)
   return { checkpoint: await open(deps, row, row.checkpoint_id) }
+}
+
+const NO_FILES: CheckpointFiles = {
+  list: async ({ path }) => (path === undefined ? { files: [], truncated: false } : missing(path)),
+  open: async (path) => missing(path),
+}
+
+function missing(path: string): never {
+  throw new AshError('file_not_found', `"${path}" does not exist`)
 }
 
 /** Lets `write` change the folder of a session, which is restored first where this host has none. */
@@ -133,6 +168,7 @@ export async function changeFiles<Result>(
     await deps.live.exclusive(sessionId, async () => {
       const present = await getOpenSession(deps.db, tenantId, sessionId)
       await prepareFiles(deps, present)
+      if (isUntouched(present) && !(await hasFolders(deps, sessionId))) await makeFolders(deps, present)
       // Begun under the lock, not ended: a slow client holds up nobody else.
       writes.write(sessionId, () => write(folderOf(deps, present))).then(writing.resolve, writing.reject)
     })

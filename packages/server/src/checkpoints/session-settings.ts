@@ -3,6 +3,11 @@ import type { SessionRow } from '../sessions/session-queries.ts'
 const KEPT = [
   'agent_name',
   'agent_version',
+  'template',
+  'mode',
+  'run_settings',
+  'idle_timeout_ms',
+  'lifetime_ms',
   'config',
   'limits',
   'network',

@@ -3,12 +3,14 @@ import { Migrator } from 'kysely/migration'
 import { up as init } from './migrations/0001_init.ts'
 import { up as turnRequests } from './migrations/0002_turn_requests.ts'
 import { up as checkpoints } from './migrations/0003_checkpoints.ts'
+import { up as runningCode } from './migrations/0004_running_code.ts'
 
 /** In order; a migration that has shipped is never edited. */
 const MIGRATIONS = {
   '0001_init': { up: init },
   '0002_turn_requests': { up: turnRequests },
   '0003_checkpoints': { up: checkpoints },
+  '0004_running_code': { up: runningCode },
 }
 
 /** Brings the schema up to date, once, however many servers start together. */

@@ -1,4 +1,4 @@
-import { createCipheriv, createDecipheriv, randomBytes, scryptSync } from 'node:crypto'
+import { createCipheriv, createDecipheriv, hkdfSync, randomBytes, scryptSync } from 'node:crypto'
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { createPrivateFile } from './private-file.ts'
@@ -15,6 +15,11 @@ export class SecretBox {
 
   constructor(key: Buffer) {
     this.#key = key
+  }
+
+  /** A key of its own for another use, always the same for the same `purpose`. */
+  deriveKey(purpose: string): Buffer {
+    return Buffer.from(hkdfSync('sha256', this.#key, '', purpose, KEY_BYTES))
   }
 
   seal(value: unknown, aad: string): string {

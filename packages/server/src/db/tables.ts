@@ -1,4 +1,4 @@
-import type { SandboxState, SessionStatus } from '@ash-ai/shared'
+import type { ExecutionStatus, Language, SandboxState, SessionMode, SessionStatus } from '@ash-ai/shared'
 
 /**
  * The rows as both databases hold them: ids and JSON are text, times epoch milliseconds. Every row carries its
@@ -10,6 +10,8 @@ export interface Tables {
   sessions: SessionsTable
   session_events: SessionEventsTable
   turn_requests: TurnRequestsTable
+  templates: TemplatesTable
+  executions: ExecutionsTable
   checkpoints: CheckpointsTable
   sandboxes: SandboxesTable
   /** One row, of no tenant: names this database. */
@@ -45,8 +47,19 @@ export interface AgentVersionsTable {
 export interface SessionsTable {
   id: string
   tenant_id: string
-  agent_name: string
-  agent_version: number
+  /** Null: it runs code only. */
+  agent_name: string | null
+  agent_version: number | null
+  /** Null: an agent that names none. */
+  template: string | null
+  mode: SessionMode
+  /** Whom it is for; at most one open session of a template for each. */
+  agent_id: string | null
+  /** SessionRunSettings as JSON: what executions in it start from. */
+  run_settings: string
+  /** Null: as the server is configured. */
+  idle_timeout_ms: number | null
+  lifetime_ms: number | null
   status: SessionStatus
   provider: string
   isolation: string
@@ -144,11 +157,64 @@ interface SandboxesTable {
   owner_id: string
   /** Null for a warm spare. */
   session_id: string | null
-  agent_name: string
-  agent_version: number
+  agent_name: string | null
+  agent_version: number | null
+  template: string | null
   state: SandboxState
   created_at: number
   last_used_at: number
+}
+
+export interface TemplatesTable {
+  tenant_id: string
+  name: string
+  /** TemplateSettings as JSON, without `env`. */
+  settings: string
+  /** Sealed by SecretBox. */
+  env_sealed: string
+  /** Grows with every change. */
+  version: number
+  created_at: number
+  updated_at: number
+}
+
+/** Output is in the log, as entries of the session with the id of the execution as their turn. */
+export interface ExecutionsTable {
+  id: string
+  tenant_id: string
+  session_id: string
+  /** The host that runs it. */
+  owner_id: string
+  status: ExecutionStatus
+  language: Language
+  kind: 'code' | 'script' | 'handler'
+  kernel: string | null
+  code: string
+  /** Sealed: event, context and env of the run, until it has finished. */
+  input_sealed: string | null
+  /** Of the whole reply: 1 where an attempt that crashed is followed by another. */
+  retries: number
+  timeout_ms: number
+  attempt: number
+  path: 'reuse' | 'warm' | 'cold' | null
+  is_new_kernel: number | null
+  /** JSON text. Null where there is none; the text `null` is a result. */
+  result: string | null
+  results: string | null
+  error: string | null
+  exit_code: number | null
+  signal: string | null
+  truncated: number
+  artifacts: string | null
+  artifacts_complete: number
+  /** The files themselves are kept on the owner until then; null where there are none, or no longer. */
+  artifacts_until: number | null
+  metrics: string | null
+  idempotency_key: string | null
+  request_hash: string | null
+  created_at: number
+  started_at: number | null
+  finished_at: number | null
 }
 
 export interface CredentialsTable {

@@ -10,6 +10,7 @@ const ROW: SandboxRow = {
   id: 'sandbox',
   tenantId: 'default',
   sessionId: null,
+  template: '',
   agentName: 'agent',
   agentVersion: 1,
   state: 'warming',
@@ -42,6 +43,7 @@ for (const database of testDatabases) {
           session_id: 'session',
           agent_name: 'agent',
           agent_version: 1,
+          template: null,
           state: 'waiting',
           created_at: 1_800_000_000_000,
           last_used_at: 1_800_000_000_005,
@@ -49,6 +51,12 @@ for (const database of testDatabases) {
       ])
       await store.remove('sandbox')
       expect(await stored()).toEqual([])
+    })
+
+    test('one that runs code has a template and no agent', async () => {
+      await storeOf('host-a').put({ ...ROW, template: 'python', agentName: null, agentVersion: null })
+      const [row] = await stored()
+      expect(row).toMatchObject({ template: 'python', agent_name: null, agent_version: null })
     })
 
     test('many states change at once, and what is not named stays', async () => {
@@ -61,6 +69,7 @@ for (const database of testDatabases) {
         session_id: null,
         agent_name: 'agent',
         agent_version: 1,
+        template: null,
         state: 'waiting' as const,
         created_at: 1,
         last_used_at: 1,
@@ -101,7 +110,7 @@ for (const database of testDatabases) {
 
     test('what cannot be stored is told, in the log and to whoever tries again', async () => {
       const store = storeOf('host-a')
-      const wrong = { ...ROW, agentName: null as unknown as string }
+      const wrong = { ...ROW, tenantId: null as unknown as string }
       await expect(store.put(wrong)).rejects.toThrow()
       expect(warnings).toBe(1)
     })

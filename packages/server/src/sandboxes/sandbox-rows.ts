@@ -49,6 +49,7 @@ async function putRow(db: Db, hostId: string, row: SandboxRow): Promise<void> {
     session_id: row.sessionId,
     agent_name: row.agentName,
     agent_version: row.agentVersion,
+    template: row.template || null,
     state: row.state,
     last_used_at: row.lastUsedAt,
   }

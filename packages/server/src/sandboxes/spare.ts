@@ -11,13 +11,12 @@ import {
   roomMb,
   type SandboxPool,
   type SandboxRequest,
-  type SessionDirs,
   sessionDirs,
 } from '@ash-ai/sandbox'
 import { AshError, type Limits } from '@ash-ai/shared'
 import { hasScript, needsInstall, type SetupNote } from '../agents/agent-install.ts'
 import type { AgentLayers } from '../agents/agent-layers.ts'
-import type { AgentForSession } from '../agents/agent-queries.ts'
+import type { Blueprint } from '../agents/blueprint.ts'
 import { findLayer, layerDir } from '../agents/layer-store.ts'
 
 export interface SpareDeps {
@@ -40,28 +39,29 @@ export interface Spare {
   sandbox: PreparedSandbox
   /** Without limits, and nothing spent. */
   budget: Budget
-  /** Nothing of the agent is left to be run in it. */
+  /** Nothing is left to be installed or run in it. */
   isSetUp: boolean
-  /** What the set-up of the agent said, for the log of the session. */
+  /** What the set-up said, for the log of the session. */
   notes: SetupNote[]
   /** Before `configure`: whose credentials it may use from now on, and who hears of it. */
   bind(identity: SpareIdentity): void
 }
 
-interface SpareRequest {
+export interface SpareRequest {
   tenantId: string
-  agent: AgentForSession
+  blueprint: Blueprint
   limits: Limits
   uid: number | null
   evict: PoolUse['evict']
 }
 
 /**
- * Starts a sandbox that can become any session of the agent version: with its files and the agent SDK imported,
- * without network, environment or secrets. Leaves nothing behind where it cannot.
+ * Starts a sandbox that can become any session of the blueprint: with its files and, where there is an agent, the agent
+ * SDK imported; without network, environment or secrets. Leaves nothing behind where it cannot.
  */
 export async function prepareSpare(deps: SpareDeps, request: SpareRequest): Promise<Spare> {
-  const { tenantId, agent, limits, uid, evict } = request
+  const { tenantId, blueprint, limits, uid, evict } = request
+  const { agent } = blueprint
   const sessionId = randomUUID()
   const dirs = sessionDirs(deps.dataDir, sessionId)
   const budget = new Budget(deps.prices)
@@ -72,7 +72,7 @@ export async function prepareSpare(deps: SpareDeps, request: SpareRequest): Prom
       {
         sandboxId: randomUUID(),
         dirs,
-        agentDir: agent.dir,
+        agentDir: blueprint.dir,
         layer,
         owner: ownerOf(uid),
         limits,
@@ -81,16 +81,27 @@ export async function prepareSpare(deps: SpareDeps, request: SpareRequest): Prom
         findCredential: async (name) => identity?.findCredential?.(name),
         onDenied: (denied) => identity?.onDenied(denied),
         onLimit: (hit) => identity?.onLimit(hit),
-        preload: true,
+        preload: agent !== undefined,
       },
-      { tenantId, sessionId: null, agentName: agent.name, agentVersion: agent.version, evict },
+      {
+        tenantId,
+        sessionId: null,
+        agentName: agent?.name ?? null,
+        agentVersion: agent?.version ?? null,
+        template: blueprint.template ?? '',
+        evict,
+      },
     )
   try {
+    // Asked before there is a sandbox: from then on the pool counts a spare, and somebody may want it.
+    const [installs, hasStartup] = [await needsInstall(blueprint), await hasScript(blueprint, 'startup.sh')]
     const sandbox = await withLayer(deps, request, notes, prepare)
     const bind = (to: SpareIdentity) => {
       identity = to
     }
-    const isSetUp = await finishSetUp(deps, agent, dirs)
+    if (!installs) await markSetUp(dirs)
+    // `startup.sh` is for the session, whose variables it may need.
+    const isSetUp = !hasStartup && (!installs || deps.layers !== undefined)
     return { sessionId, uid, sandbox, budget, isSetUp, notes, bind }
   } catch (error) {
     await deps.disk.remove(dirs)
@@ -98,39 +109,28 @@ export async function prepareSpare(deps: SpareDeps, request: SpareRequest): Prom
   }
 }
 
-/** Says whether nothing is left to do: `startup.sh` is for the session, whose variables it may need. */
-async function finishSetUp(
-  { layers }: SpareDeps,
-  agent: AgentForSession,
-  dirs: SessionDirs,
-): Promise<boolean> {
-  if (await needsInstall(agent)) return layers !== undefined && !(await hasScript(agent, 'startup.sh'))
-  await markSetUp(dirs)
-  return !(await hasScript(agent, 'startup.sh'))
-}
-
-/** Whether a spare can be had without building anything: what an agent installs, its first session builds. */
+/** Whether a spare can be had without building anything: what is to be installed, the first session builds. */
 export async function hasItsLayer(
   { dataDir, layers }: Pick<SpareDeps, 'dataDir' | 'layers'>,
   tenantId: string,
-  agent: AgentForSession,
+  blueprint: Blueprint,
 ): Promise<boolean> {
-  if (!layers || !(await needsInstall(agent))) return true
-  return (await findLayer(await layerDir(dataDir, tenantId, agent))) !== undefined
+  if (!layers || !(await needsInstall(blueprint))) return true
+  return (await findLayer(await layerDir(dataDir, tenantId, blueprint))) !== undefined
 }
 
 async function withLayer<Result>(
   { layers }: SpareDeps,
-  { tenantId, agent, limits, uid }: SpareRequest,
+  { tenantId, blueprint, limits, uid }: SpareRequest,
   notes: SetupNote[],
   work: (layer: Layer | undefined) => Promise<Result>,
 ): Promise<Result> {
-  if (!layers || !(await needsInstall(agent))) return work(undefined)
+  if (!layers || !(await needsInstall(blueprint))) return work(undefined)
   const note = async (each: SetupNote) => void notes.push(each)
-  const used = await layers.acquire({ tenantId, agent, limits, owner: ownerOf(uid) }, note)
+  const used = await layers.acquire({ tenantId, blueprint, limits, owner: ownerOf(uid) }, note)
   try {
     if (roomMb(used.size) > limits.diskMb)
-      throw new AshError('disk_full', `The set-up of the agent takes more than ${limits.diskMb} MB`)
+      throw new AshError('disk_full', `The set-up takes more than ${limits.diskMb} MB`)
     return await work(used.layer)
   } finally {
     used.release()

@@ -13,13 +13,16 @@ import {
   SandboxPool,
   sessionDirs,
 } from '@ash-ai/sandbox'
-import { AshError, isAshError } from '@ash-ai/shared'
+import { isAshError } from '@ash-ai/shared'
 import type { FastifyBaseLogger } from 'fastify'
 import { afterEach, beforeEach, expect, onTestFinished, test, vi } from 'vitest'
 import type { AgentForSession } from '../agents/agent-queries.ts'
+import { makeBlueprint } from '../agents/blueprint.ts'
 import { openSqliteTestDb, type TestDb } from '../db/testing/test-databases.ts'
+import { effectiveLimits } from '../sessions/effective-limits.ts'
 import { insertSession } from '../sessions/session-queries.ts'
 import { sessionRow } from '../sessions/testing/session-rows.ts'
+import { agentWarm, type SpareKind, type SparePlan, type WarmCount } from './spare-plans.ts'
 import { BridgeProvider } from './testing/bridge-provider.ts'
 import { WarmSpares } from './warm-spares.ts'
 
@@ -52,6 +55,12 @@ const agentOf = (change: Partial<AgentForSession> = {}): AgentForSession => ({
   ...change,
 })
 
+const KIND: SpareKind = { tenantId: 'default', of: 'agent', name: 'agent' }
+const TEMPLATE: SpareKind = { tenantId: 'default', of: 'persistent', name: 'data' }
+
+const blueprintOf = (agent: AgentForSession) => makeBlueprint({ agent, packages: {} })
+const codeBlueprint = makeBlueprint({ template: 'data', packages: {} })
+
 interface Options {
   max?: number
   agent?: AgentForSession
@@ -68,7 +77,18 @@ function makeSpares({ max = 10, agent = agentOf(), uids }: Options = {}) {
     env: {},
   })
   const pool = new SandboxPool(manager, max)
-  const deployed: { agent: AgentForSession | undefined } = { agent }
+  const deployed: { agent: AgentForSession | undefined; warm?: WarmCount } = { agent }
+  const findPlan = async ({ of }: SpareKind): Promise<SparePlan | undefined> => {
+    if (of !== 'agent')
+      return deployed.warm && { blueprint: codeBlueprint, limits: DEFAULT_LIMITS, warm: deployed.warm }
+    if (!deployed.agent) return undefined
+    const limits = effectiveLimits(DEFAULT_LIMITS, deployed.agent.config.limits)
+    return {
+      blueprint: blueprintOf(deployed.agent),
+      limits,
+      warm: agentWarm({ warmSpares: 1 }, deployed.agent),
+    }
+  }
   const warnings: string[] = []
   const warn = (_: unknown, text: string) => warnings.push(text)
   const spares = new WarmSpares({
@@ -80,12 +100,7 @@ function makeSpares({ max = 10, agent = agentOf(), uids }: Options = {}) {
     db: opened.db,
     hostId: 'host-a',
     sandboxUids: uids,
-    limits: DEFAULT_LIMITS,
-    warmSpares: 1,
-    getAgent: async (_tenantId, name) => {
-      if (!deployed.agent) throw new AshError('agent_not_found', `There is no agent ${name}`)
-      return deployed.agent
-    },
+    findPlan,
     log: { warn, error: warn } as unknown as FastifyBaseLogger,
   })
   onTestFinished(async () => {
@@ -93,7 +108,7 @@ function makeSpares({ max = 10, agent = agentOf(), uids }: Options = {}) {
     await pool.stopAll()
   })
   const claim = (change: Partial<Parameters<WarmSpares['claim']>[0]> = {}) =>
-    spares.claim({ tenantId: 'default', agent, limits: DEFAULT_LIMITS, ...change })
+    spares.claim({ kind: KIND, blueprint: blueprintOf(agent), limits: DEFAULT_LIMITS, ...change })
   return { spares, pool, deployed, warnings, claim, agent }
 }
 
@@ -136,13 +151,13 @@ async function connectTo(socketPath: string, authority: string): Promise<number 
 }
 
 test('as many are kept ready as the agent says, and another takes the place of one that is claimed', async () => {
-  const { spares, pool, claim, agent } = makeSpares()
-  spares.refill('default', agent)
+  const { spares, pool, claim } = makeSpares()
+  spares.refill(KIND)
   expect(pool.live).toBe(0) // Not while whoever asked is still at it.
   await expect.poll(() => pool.counts().warm).toBe(2)
   const spare = claim()
   expect(spare && (await folders())).toContain(spare?.sessionId)
-  spares.refill('default', agent)
+  spares.refill(KIND)
   await expect.poll(() => pool.counts().warm).toBe(3) // The claimed one is not yet its session's.
   expect(bridges.sandboxes).toHaveLength(3)
 })
@@ -150,17 +165,17 @@ test('as many are kept ready as the agent says, and another takes the place of o
 test('without a word of the agent it is as many as the operator says, and where that is none nothing is asked', async () => {
   const { warm: _, ...silent } = agentOf()
   const { spares, pool } = makeSpares({ agent: silent })
-  spares.refill('default', { name: 'agent' })
+  spares.refill(KIND)
   await expect.poll(() => pool.counts().warm).toBe(1)
   const none = makeSpares({ agent: agentOf({ warm: 0 }) })
-  none.spares.refill('default', none.agent)
+  none.spares.refill(KIND)
   await none.spares.close()
   expect(none.pool.live).toBe(0)
 })
 
 test('a spare has the SDK and nothing of anybody; a session makes it its own', async () => {
-  const { spares, pool, claim, agent } = makeSpares({ agent: agentOf({ warm: 1 }) })
-  spares.refill('default', agent)
+  const { spares, pool, claim } = makeSpares({ agent: agentOf({ warm: 1 }) })
+  spares.refill(KIND)
   await expect.poll(() => pool.counts().warm).toBe(1)
   const [inside] = bridges.sandboxes
   expect(inside?.commands.map(({ cmd }) => cmd)).toEqual(['preload'])
@@ -177,6 +192,7 @@ test('a spare has the SDK and nothing of anybody; a session makes it its own', a
   pool.claim(spare.sandbox.id, {
     tenantId: 'default',
     sessionId: spare.sessionId,
+    template: '',
     agentName: 'agent',
     agentVersion: 1,
     evict: async () => false,
@@ -191,16 +207,21 @@ test('a spare has the SDK and nothing of anybody; a session makes it its own', a
 })
 
 test.each([
-  ['another tenant', () => ({ tenantId: 'other' })],
-  ['another version', () => ({ agent: agentOf({ version: 2, fingerprint: 'second' }) })],
+  ['another tenant', () => ({ kind: { ...KIND, tenantId: 'other' } })],
+  ['another version', () => ({ blueprint: blueprintOf(agentOf({ version: 2, fingerprint: 'second' })) })],
   [
     'an agent deployed anew under the same name and number',
-    () => ({ agent: agentOf({ fingerprint: 'again' }) }),
+    () => ({ blueprint: blueprintOf(agentOf({ fingerprint: 'again' })) }),
   ],
+  [
+    'packages that it lacks',
+    () => ({ blueprint: makeBlueprint({ agent: agentOf({ warm: 1 }), packages: { pip: ['six'] } }) }),
+  ],
+  ['a template of that name', () => ({ kind: { ...KIND, of: 'persistent' as const } })],
   ['other limits', () => ({ limits: { ...DEFAULT_LIMITS, memoryMb: 512 } })],
 ])('a spare is not for %s', async (_, change) => {
-  const { spares, pool, claim, agent } = makeSpares({ agent: agentOf({ warm: 1 }) })
-  spares.refill('default', agent)
+  const { spares, pool, claim } = makeSpares({ agent: agentOf({ warm: 1 }) })
+  spares.refill(KIND)
   await expect.poll(() => pool.counts().warm).toBe(1)
   expect(claim(change())).toBeUndefined()
   expect(claim()).toBeDefined()
@@ -208,25 +229,25 @@ test.each([
 
 test('spares have the limits of their agent', async () => {
   const config = { limits: { memoryMb: 512 } }
-  const { spares, pool, claim, agent } = makeSpares({ agent: agentOf({ warm: 1, config }) })
-  spares.refill('default', agent)
+  const { spares, pool, claim } = makeSpares({ agent: agentOf({ warm: 1, config }) })
+  spares.refill(KIND)
   await expect.poll(() => pool.counts().warm).toBe(1)
   expect(claim()).toBeUndefined()
   expect(claim({ limits: { ...DEFAULT_LIMITS, memoryMb: 512 } })).toBeDefined()
 })
 
 test('a new version drops the spares of the old one, also one that is only being prepared', async () => {
-  const { spares, pool, deployed, claim, agent } = makeSpares()
+  const { spares, pool, deployed, claim } = makeSpares()
   const { promise, resolve: open } = Promise.withResolvers<void>()
   bridges.gate = promise
-  spares.refill('default', agent)
+  spares.refill(KIND)
   await expect.poll(() => pool.counts().warming).toBe(1)
   const next = agentOf({ version: 2, fingerprint: 'second' })
   deployed.agent = next
-  spares.refill('default', next)
+  spares.refill(KIND)
   open()
   await expect
-    .poll(() => spares.claim({ tenantId: 'default', agent: next, limits: DEFAULT_LIMITS }))
+    .poll(() => spares.claim({ kind: KIND, blueprint: blueprintOf(next), limits: DEFAULT_LIMITS }))
     .toBeDefined()
   expect(claim()).toBeUndefined()
   await expect.poll(async () => (await folders()).length).toBe(pool.live)
@@ -234,25 +255,25 @@ test('a new version drops the spares of the old one, also one that is only being
 
 test('nothing is left of an agent that is forgotten, nor after a close', async () => {
   const { spares, pool, deployed, claim, agent } = makeSpares()
-  spares.refill('default', agent)
+  spares.refill(KIND)
   await expect.poll(() => pool.counts().warm).toBe(2)
   deployed.agent = undefined
-  await spares.forget('default', 'agent')
+  await spares.forget(KIND)
   expect(claim()).toBeUndefined()
   expect([pool.live, await folders()]).toEqual([0, []])
   deployed.agent = agent
-  spares.refill('default', agent)
+  spares.refill(KIND)
   await expect.poll(() => pool.counts().warming + pool.counts().warm).toBeGreaterThan(0)
   await spares.close()
   expect([pool.live, await folders()]).toEqual([0, []])
-  spares.refill('default', agent)
+  spares.refill(KIND)
   expect(pool.live).toBe(0)
 })
 
 test('a spare makes room for a session, and comes back when there is room', async () => {
   vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
   const { spares, pool, warnings, agent } = makeSpares({ max: 2 })
-  spares.refill('default', agent)
+  spares.refill(KIND)
   await until(() => expect(pool.counts().warm).toBe(2))
   const requestOf = (n: number) => ({
     sandboxId: `session-${n}`,
@@ -269,7 +290,7 @@ test('a spare makes room for a session, and comes back when there is room', asyn
   expect(pool.counts()).toEqual({ warming: 0, warm: 0, waiting: 0, running: 2 })
   await until(async () => expect(await folders()).toEqual(['session-1', 'session-2']))
   for (let round = 0; round < 3; round++) {
-    spares.refill('default', agent)
+    spares.refill(KIND)
     await vi.advanceTimersByTimeAsync(10_000)
     await until(() => expect(warnings).toEqual(['a spare sandbox could not be kept ready']))
   }
@@ -279,23 +300,23 @@ test('a spare makes room for a session, and comes back when there is room', asyn
 
 test('a new version does not wait until the old one is tried again', async () => {
   vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
-  const { spares, pool, warnings, deployed, agent } = makeSpares({ max: 1 })
-  spares.refill('default', agent)
+  const { spares, pool, warnings, deployed } = makeSpares({ max: 1 })
+  spares.refill(KIND)
   await until(() => expect([pool.counts().warm, warnings.length]).toEqual([1, 1]))
   const next = agentOf({ version: 2, fingerprint: 'second' })
   deployed.agent = next
-  spares.renew('default', next)
-  const claimed = () => spares.claim({ tenantId: 'default', agent: next, limits: DEFAULT_LIMITS })
+  spares.renew(KIND)
+  const claimed = () => spares.claim({ kind: KIND, blueprint: blueprintOf(next), limits: DEFAULT_LIMITS })
   await until(() => expect(claimed()).toBeDefined())
 })
 
 test('a preparation that fails leaves nothing, is told once, and is tried again later', async () => {
   vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
   bridges.failure = new Error('no memory')
-  const { spares, pool, warnings, agent } = makeSpares({ uids: { base: 500_000, count: 10 } })
-  spares.refill('default', agent)
+  const { spares, pool, warnings } = makeSpares({ uids: { base: 500_000, count: 10 } })
+  spares.refill(KIND)
   await until(() => expect(warnings).toHaveLength(1))
-  spares.refill('default', agent)
+  spares.refill(KIND)
   await vi.advanceTimersByTimeAsync(10_000)
   const uses = () => Array.from({ length: 10 }, (_, n) => spares.usesUid(500_000 + n))
   await until(async () => expect([pool.live, await folders(), uses().includes(true)]).toEqual([0, [], false]))
@@ -306,8 +327,8 @@ test('a preparation that fails leaves nothing, is told once, and is tried again 
 
 test('a spare that dies is replaced, later each time', async () => {
   vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
-  const { spares, pool, claim, agent } = makeSpares({ agent: agentOf({ warm: 1 }) })
-  spares.refill('default', agent)
+  const { spares, pool, claim } = makeSpares({ agent: agentOf({ warm: 1 }) })
+  spares.refill(KIND)
   await until(() => expect(pool.counts().warm).toBe(1))
   for (const waitMs of [1_000, 2_000, 4_000]) {
     const count = bridges.sandboxes.length
@@ -329,8 +350,8 @@ testAsRoot(
   async () => {
     const uids = { base: 500_000, count: 4 }
     await insertSession(opened.db, sessionRow({ owner_id: 'host-a', host_uid: 500_002 }))
-    const { spares, pool, claim, agent } = makeSpares({ uids, agent: agentOf({ warm: 3 }) })
-    spares.refill('default', agent)
+    const { spares, pool, claim } = makeSpares({ uids, agent: agentOf({ warm: 3 }) })
+    spares.refill(KIND)
     await expect.poll(() => pool.counts().warm).toBe(3)
     expect([0, 1, 2, 3].map((n) => spares.usesUid(500_000 + n))).toEqual([true, true, false, true])
     expect(bridges.sandboxes.map(({ spec }) => spec.owner?.uid).sort()).toEqual([500_000, 500_001, 500_003])
@@ -350,19 +371,54 @@ testAsRoot(
 
 testAsRoot('where no host user is free there is no spare', async () => {
   await insertSession(opened.db, sessionRow({ owner_id: 'host-a', host_uid: 500_000 }))
-  const { spares, warnings, pool, agent } = makeSpares({ uids: { base: 500_000, count: 1 } })
-  spares.refill('default', agent)
+  const { spares, warnings, pool } = makeSpares({ uids: { base: 500_000, count: 1 } })
+  spares.refill(KIND)
   await expect.poll(() => warnings).toHaveLength(1)
   expect(pool.live).toBe(0)
 })
 
 test('a spare that somebody has claimed does not make room as a spare', async () => {
-  const { spares, pool, claim, agent } = makeSpares({ max: 1, agent: agentOf({ warm: 1 }) })
-  spares.refill('default', agent)
+  const { spares, pool, claim } = makeSpares({ max: 1, agent: agentOf({ warm: 1 }) })
+  spares.refill(KIND)
   await expect.poll(() => pool.counts().warm).toBe(1)
   const spare = claim()
   const other = { sandboxId: 'other' } as Parameters<SandboxPool['acquire']>[0]
   const error = await pool.acquire(other).catch((thrown: unknown) => thrown)
   expect(isAshError(error, 'pool_full')).toBe(true)
   expect(pool.stateOf(spare?.sandbox.id ?? '')).toBe('warm')
+})
+
+test('a spare of a template has no agent, and nothing imported for one', async () => {
+  const { spares, pool, deployed } = makeSpares()
+  deployed.warm = { min: 1, target: 0, idle: 1_000 }
+  spares.refill(TEMPLATE)
+  await expect.poll(() => pool.counts().warm).toBe(1)
+  expect(bridges.sandboxes[0]?.commands).toEqual([])
+  expect(bridges.sandboxes[0]?.spec.agentDir).toBeUndefined()
+  const spare = spares.claim({ kind: TEMPLATE, blueprint: codeBlueprint, limits: DEFAULT_LIMITS })
+  expect(spare?.isSetUp).toBe(true)
+})
+
+test('as many as the template says are kept while it is used, and only the least of it afterwards', async () => {
+  const { spares, pool, deployed } = makeSpares()
+  deployed.warm = { min: 1, target: 3, idle: 1_000 }
+  spares.refill(TEMPLATE)
+  await expect.poll(() => pool.counts().warm).toBe(1)
+  spares.noteUse(TEMPLATE, deployed.warm)
+  await expect.poll(() => pool.counts().warm).toBe(3)
+  await expect.poll(() => pool.counts().warm, { timeout: 10_000 }).toBe(1)
+  spares.noteUse(TEMPLATE, deployed.warm)
+  await expect.poll(() => pool.counts().warm).toBe(3)
+})
+
+test('a template that keeps none any more has none', async () => {
+  const { spares, pool, deployed } = makeSpares()
+  deployed.warm = { min: 2, target: 0, idle: 1_000 }
+  spares.renew(TEMPLATE)
+  await expect.poll(() => pool.counts().warm).toBe(2)
+  deployed.warm = { min: 0, target: 0, idle: 1_000 }
+  spares.renew(TEMPLATE)
+  await expect.poll(() => pool.live).toBe(0)
+  spares.noteUse(TEMPLATE, deployed.warm)
+  expect(pool.live).toBe(0)
 })

@@ -2,13 +2,13 @@ import { randomInt } from 'node:crypto'
 import { setImmediate as yieldToOthers } from 'node:timers/promises'
 import { isDeepStrictEqual } from 'node:util'
 import { sessionDirs } from '@ash-ai/sandbox'
-import { AshError, isAshError, type Limits } from '@ash-ai/shared'
+import { AshError, type Limits } from '@ash-ai/shared'
 import type { FastifyBaseLogger } from 'fastify'
-import type { AgentForSession } from '../agents/agent-queries.ts'
+import type { Blueprint } from '../agents/blueprint.ts'
 import type { Db } from '../db/open-db.ts'
-import { effectiveLimits } from '../sessions/effective-limits.ts'
 import { isUidTaken } from './sandbox-rows.ts'
-import { hasItsLayer, prepareSpare, type Spare, type SpareDeps } from './spare.ts'
+import { hasItsLayer, prepareSpare, type Spare, type SpareDeps, type SpareRequest } from './spare.ts'
+import type { SpareKind, SparePlan, WarmCount } from './spare-plans.ts'
 
 const UID_TRIES = 50
 const FIRST_RETRY_MS = 1_000
@@ -19,38 +19,32 @@ interface WarmDeps extends SpareDeps {
   hostId: string
   /** Host users for sandboxes; undefined where the server cannot switch users. */
   sandboxUids: { base: number; count: number } | undefined
-  /** Default and ceiling of what a sandbox may use. */
-  limits: Limits
-  /** For agents that say nothing themselves. */
-  warmSpares: number
-  /** The newest version. Throws `agent_not_found`. */
-  getAgent: (tenantId: string, name: string) => Promise<AgentForSession>
+  /** What spares of a kind are now; undefined where none are to be kept. */
+  findPlan: (kind: SpareKind) => Promise<SparePlan | undefined>
   log: FastifyBaseLogger
 }
 
-/** Of which agent spares are kept. */
-interface Kind {
-  tenantId: string
-  name: string
-}
+/** What makes a spare of each kind. One without an entry is not kept yet. */
+const PREPARE: Partial<Record<SpareKind['of'], (deps: SpareDeps, request: SpareRequest) => Promise<Spare>>> =
+  { agent: prepareSpare, persistent: prepareSpare }
 
 /** A spare that nobody has claimed. */
-interface Held extends Kind {
+interface Held extends SpareKind {
   fingerprint: string
   limits: Limits
   spare: Spare
 }
 
 interface Claim {
-  tenantId: string
-  agent: AgentForSession
-  /** In force for the session: a spare has those of its agent. */
+  kind: SpareKind
+  blueprint: Blueprint
+  /** In force for the session: a spare has those of its agent or template. */
   limits: Limits
 }
 
 /**
- * Sandboxes that wait for a session of the newest version of their agent. They are prepared one after the other,
- * only where the pool has a slot that nobody needs, and make room for any session.
+ * Sandboxes that wait for a session of the newest version of their agent, or of their template. They are prepared one
+ * after the other, only where the pool has a slot that nobody needs, and make room for any session.
  */
 export class WarmSpares {
   readonly #deps: WarmDeps
@@ -58,7 +52,10 @@ export class WarmSpares {
   /** Host users of spares, until their files are gone or a session has them. */
   readonly #uids = new Set<number>()
   readonly #discarding = new WeakSet<Spare>()
-  readonly #wanted = new Map<string, Kind>()
+  readonly #wanted = new Map<string, SpareKind>()
+  /** When a kind that is kept only while it is used was used last. */
+  readonly #lastUse = new Map<string, number>()
+  readonly #idleChecks = new Map<string, NodeJS.Timeout>()
   /** Of kinds that could not be had: how long they wait, until a session has shown that they can. */
   readonly #waitMs = new Map<string, number>()
   readonly #retries = new Map<string, NodeJS.Timeout>()
@@ -69,17 +66,19 @@ export class WarmSpares {
     this.#deps = deps
   }
 
-  /** Takes a spare that is as a new session of this agent would be. It is the caller's, to use or to discard. */
-  claim({ tenantId, agent, limits }: Claim): Spare | undefined {
-    for (const held of this.#held) {
-      if (held.tenantId !== tenantId || held.fingerprint !== agent.fingerprint) continue
-      if (!isDeepStrictEqual(held.limits, limits)) continue
-      this.#held.delete(held)
-      this.#waitMs.delete(keyOf(held))
-      void held.spare.sandbox.exited.then(() => this.#freeUid(held.spare))
-      return held.spare
-    }
-    return undefined
+  /** Takes a spare that is as a new session of this blueprint would be. It is the caller's, to use or to discard. */
+  claim(wanted: Claim): Spare | undefined {
+    const held = this.#findHeld(wanted)
+    if (!held) return undefined
+    this.#held.delete(held)
+    this.#waitMs.delete(keyOf(held))
+    void held.spare.sandbox.exited.then(() => this.#freeUid(held.spare))
+    return held.spare
+  }
+
+  /** How many there are to claim. */
+  count({ kind, blueprint, limits }: Claim): number {
+    return this.#heldOf(kind).filter((held) => isLike(held, blueprint, limits)).length
   }
 
   /** Stops a spare that was claimed and cannot be used, and removes its files. */
@@ -98,29 +97,35 @@ export class WarmSpares {
     return this.#uids.has(uid)
   }
 
-  /** Prepares in the background what is missing of the agent's newest version, and drops what is older. */
-  refill(tenantId: string, { name, warm }: Pick<AgentForSession, 'name' | 'warm'>): void {
-    const kind = { tenantId, name }
-    const isNone = (warm ?? this.#deps.warmSpares) === 0 && this.#heldOf(kind).length === 0
-    if (this.#isClosed || isNone || this.#retries.has(keyOf(kind))) return
+  /** A session of this kind was made: what is kept while it is used is wanted now, and a claimed spare replaced. */
+  noteUse(kind: SpareKind, warm: WarmCount): void {
+    if (Math.max(warm.min, warm.target) === 0 && this.#heldOf(kind).length === 0) return
+    if (warm.target > warm.min) this.#lastUse.set(keyOf(kind), performance.now())
+    this.refill(kind)
+  }
+
+  /** Prepares in the background what is missing of the kind as it is now, and drops what is older or too much. */
+  refill(kind: SpareKind): void {
+    if (this.#isClosed || this.#retries.has(keyOf(kind))) return
     this.#wanted.set(keyOf(kind), kind)
     this.#wake()
   }
 
-  /** The agent is deployed anew: what the last version could not have, this one need not wait for. */
-  renew(tenantId: string, agent: Pick<AgentForSession, 'name' | 'warm'>): void {
-    const key = keyOf({ tenantId, name: agent.name })
+  /** The agent or template is another now: what the last one could not have, this one need not wait for. */
+  renew(kind: SpareKind): void {
+    const key = keyOf(kind)
     this.#waitMs.delete(key)
     this.#stopRetrying(key)
-    this.refill(tenantId, agent)
+    this.refill(kind)
   }
 
-  /** The agent is gone. */
-  async forget(tenantId: string, name: string): Promise<void> {
-    const kind = { tenantId, name }
-    this.#wanted.delete(keyOf(kind))
-    this.#waitMs.delete(keyOf(kind))
-    this.#stopRetrying(keyOf(kind))
+  /** The agent or template is gone. */
+  async forget(kind: SpareKind): Promise<void> {
+    const key = keyOf(kind)
+    this.#wanted.delete(key)
+    this.#waitMs.delete(key)
+    this.#stopRetrying(key)
+    this.#forgetUse(key)
     await this.#dropAll(this.#heldOf(kind))
   }
 
@@ -129,6 +134,7 @@ export class WarmSpares {
     this.#isClosed = true
     this.#wanted.clear()
     for (const key of [...this.#retries.keys()]) this.#stopRetrying(key)
+    for (const key of [...this.#idleChecks.keys()]) this.#forgetUse(key)
     await this.#working
     await this.#dropAll([...this.#held])
   }
@@ -137,8 +143,12 @@ export class WarmSpares {
     if (spare.uid !== null && !this.#discarding.has(spare)) this.#uids.delete(spare.uid)
   }
 
-  #heldOf({ tenantId, name }: Kind): Held[] {
-    return [...this.#held].filter((held) => held.tenantId === tenantId && held.name === name)
+  #findHeld({ kind, blueprint, limits }: Claim): Held | undefined {
+    return this.#heldOf(kind).find((held) => isLike(held, blueprint, limits))
+  }
+
+  #heldOf(kind: SpareKind): Held[] {
+    return [...this.#held].filter((held) => keyOf(held) === keyOf(kind))
   }
 
   #wake(): void {
@@ -158,32 +168,50 @@ export class WarmSpares {
     }
   }
 
-  async #fill(kind: Kind): Promise<void> {
+  async #fill(kind: SpareKind): Promise<void> {
     // What has just died is replaced later, not at once.
     while (!this.#isClosed && !this.#retries.has(keyOf(kind))) {
-      // Asked each time: it may have been deployed anew, or deleted, while the last one was prepared.
-      const agent = await this.#findAgent(kind)
-      const held = this.#heldOf(kind)
-      await this.#dropAll(held.filter(({ fingerprint }) => fingerprint !== agent?.fingerprint))
-      if (!agent || this.#heldOf(kind).length >= (agent.warm ?? this.#deps.warmSpares)) return
-      if (!(await hasItsLayer(this.#deps, kind.tenantId, agent))) return
-      await this.#prepare(kind, agent)
+      // Asked each time: it may have been changed, or deleted, while the last one was prepared.
+      const plan = await this.#deps.findPlan(kind)
+      const prepare = PREPARE[kind.of]
+      const count = plan && prepare ? this.#countNow(kind, plan.warm) : 0
+      const alike = this.#heldOf(kind).filter((held) => plan && isLike(held, plan.blueprint, plan.limits))
+      const kept = new Set(alike.slice(0, count))
+      await this.#dropAll(this.#heldOf(kind).filter((held) => !kept.has(held)))
+      if (!plan || !prepare || this.#heldOf(kind).length >= count) return
+      if (!(await hasItsLayer(this.#deps, kind.tenantId, plan.blueprint))) return
+      await this.#prepare(kind, plan, prepare)
       await yieldToOthers()
     }
   }
 
-  async #findAgent({ tenantId, name }: Kind): Promise<AgentForSession | undefined> {
-    try {
-      return await this.#deps.getAgent(tenantId, name)
-    } catch (error) {
-      if (isAshError(error, 'agent_not_found')) return undefined
-      throw error
+  /** How many there should be, which time may lessen: then it is looked at again. */
+  #countNow(kind: SpareKind, { min, target, idle }: WarmCount): number {
+    const key = keyOf(kind)
+    const usedAt = this.#lastUse.get(key)
+    if (target <= min || usedAt === undefined) return min
+    const leftMs = usedAt + idle - performance.now()
+    if (leftMs <= 0) {
+      this.#forgetUse(key)
+      return min
     }
+    clearTimeout(this.#idleChecks.get(key))
+    this.#idleChecks.set(key, setTimeout(() => this.refill(kind), leftMs + 1).unref())
+    return target
   }
 
-  async #prepare(kind: Kind, agent: AgentForSession): Promise<void> {
+  #forgetUse(key: string): void {
+    this.#lastUse.delete(key)
+    clearTimeout(this.#idleChecks.get(key))
+    this.#idleChecks.delete(key)
+  }
+
+  async #prepare(
+    kind: SpareKind,
+    { blueprint, limits }: SparePlan,
+    prepare: typeof prepareSpare,
+  ): Promise<void> {
     const { tenantId } = kind
-    const limits = effectiveLimits(this.#deps.limits, agent.config.limits)
     const uid = await this.#takeUid()
     let held: Held | undefined
     const evict = async () => {
@@ -193,8 +221,8 @@ export class WarmSpares {
       return true
     }
     try {
-      const spare = await prepareSpare(this.#deps, { tenantId, agent, limits, uid, evict })
-      held = { ...kind, fingerprint: agent.fingerprint, limits, spare }
+      const spare = await prepare(this.#deps, { tenantId, blueprint, limits, uid, evict })
+      held = { ...kind, fingerprint: blueprint.fingerprint, limits, spare }
     } catch (error) {
       if (uid !== null) this.#uids.delete(uid)
       throw error
@@ -233,18 +261,19 @@ export class WarmSpares {
     )
   }
 
-  #retryLater(kind: Kind, error: unknown): void {
+  #retryLater({ tenantId, of, name }: SpareKind, error: unknown): void {
+    const kind = { tenantId, of, name }
     const key = keyOf(kind)
     if (this.#isClosed || this.#retries.has(key)) return
     const before = this.#waitMs.get(key)
     // Told once: what fails now fails the same way the next time.
     if (before === undefined)
-      this.#deps.log.warn({ err: error, agent: kind.name }, 'a spare sandbox could not be kept ready')
+      this.#deps.log.warn({ err: error, of, name }, 'a spare sandbox could not be kept ready')
     const waitMs = before === undefined ? FIRST_RETRY_MS : Math.min(before * 2, LAST_RETRY_MS)
     this.#waitMs.set(key, waitMs)
     const retry = () => {
       this.#retries.delete(key)
-      this.#wanted.set(key, { tenantId: kind.tenantId, name: kind.name })
+      this.#wanted.set(key, kind)
       this.#wake()
     }
     this.#retries.set(key, setTimeout(retry, waitMs).unref())
@@ -270,4 +299,7 @@ export class WarmSpares {
   }
 }
 
-const keyOf = ({ tenantId, name }: Kind) => JSON.stringify([tenantId, name])
+const keyOf = ({ tenantId, of, name }: SpareKind) => JSON.stringify([tenantId, of, name])
+
+const isLike = (held: Held, { fingerprint }: Blueprint, limits: Limits) =>
+  held.fingerprint === fingerprint && isDeepStrictEqual(held.limits, limits)

@@ -9,7 +9,7 @@ import {
 import { AshError } from '@ash-ai/shared'
 import {
   type InstallHost,
-  installAgent,
+  install,
   needsInstall,
   runScript,
   type SetupNote,
@@ -28,20 +28,20 @@ import type { SessionRow } from './session-queries.ts'
 export async function acquireLayer(
   deps: SessionDeps,
   row: SessionRow,
-  { agent, owner }: Pick<LayerRequest, 'agent' | 'owner'>,
+  { blueprint, owner }: Pick<LayerRequest, 'blueprint' | 'owner'>,
   log: EventLog,
 ): Promise<UsedLayer | undefined> {
-  if (!deps.layers || (await isSetUp(sessionDirs(deps.dataDir, row.id))) || !(await needsInstall(agent)))
+  if (!deps.layers || (await isSetUp(sessionDirs(deps.dataDir, row.id))) || !(await needsInstall(blueprint)))
     return undefined
-  const limits = effectiveLimits(deps.limits, agent.config.limits)
-  const used = await deps.layers.acquire({ tenantId: row.tenant_id, agent, limits, owner }, noteIn(log))
+  const limits = effectiveLimits(deps.limits, blueprint.config.limits)
+  const used = await deps.layers.acquire({ tenantId: row.tenant_id, blueprint, limits, owner }, noteIn(log))
   const { diskMb } = storedLimits(row.limits)
   const takesMb = roomMb(used.size)
   if (takesMb <= diskMb) return used
   used.release()
   throw new AshError(
     'disk_full',
-    `The set-up of the agent takes ${takesMb} MB, more than the limits.diskMb of ${diskMb} of this session. Create one with more.`,
+    `The set-up takes ${takesMb} MB, more than the limits.diskMb of ${diskMb} of this session. Create one with more.`,
   )
 }
 
@@ -52,13 +52,13 @@ interface Setup extends Omit<SetupRun, 'note'> {
 }
 
 /**
- * Runs what the agent's set-up still needs inside the sandbox: all of it once where the folders come from no layer,
+ * Runs what the set-up still needs inside the sandbox: all of it once where the folders come from no layer, an agent's
  * `startup.sh` whenever a sandbox starts. The output is in the session's log; what fails fails the start.
  */
-export async function setUpAgent(host: InstallHost, { log, dirs, policy, ...setup }: Setup): Promise<void> {
+export async function setUp(host: InstallHost, { log, dirs, policy, ...setup }: Setup): Promise<void> {
   const run = { ...setup, note: noteIn(log) }
   if (!(await isSetUp(dirs))) {
-    await installAgent(host, run, policy)
+    await install(host, run, policy)
     await markSetUp(dirs)
   }
   await runScript(run, 'startup.sh')

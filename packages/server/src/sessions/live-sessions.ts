@@ -1,10 +1,17 @@
 import type { Budget, Sandbox } from '@ash-ai/sandbox'
-import { type AgentOptions, AshError, type ResumePath } from '@ash-ai/shared'
+import { type AgentOptions, AshError, type ResumePath, type SessionMode } from '@ash-ai/shared'
 import type { EventLog } from './event-log.ts'
 import type { PendingPermissions } from './pending-permissions.ts'
 import type { SessionDeps } from './session-deps.ts'
 import type { Fence } from './session-queries.ts'
 import type { TurnTiming } from './turn-timing.ts'
+
+/** Code that runs in a session, or waits to. */
+interface RunningExecutions {
+  /** Resolves when each has its end, which says why. */
+  cancelAll(reason: string): Promise<void>
+  readonly size: number
+}
 
 /** A session that has a sandbox in this process. */
 export interface LiveSession {
@@ -14,17 +21,28 @@ export interface LiveSession {
   log: EventLog
   /** Options of the agent and, over them, of the session. */
   options: AgentOptions
+  /** False: it runs code only. */
+  hasAgent: boolean
+  mode: SessionMode
   sdkSessionId: string | null
   lastNotedMs: number
   keysForgottenMs: number
   /** The turn under way. Set before anything is awaited, so that there is never a second. */
   turn: Turn | undefined
+  /** Set when code is first run in it. */
+  executions: RunningExecutions | undefined
   permissions: PendingPermissions
   /** How it became active the last time. */
   cameBy: ResumePath
   /** Calls that use the sandbox at this moment, beside the turn. */
   uses: number
   lastUsedMs: number
+  /** When it got this sandbox. */
+  startedMs: number
+  /** Without work for so long, it keeps no process. */
+  idleTimeoutMs: number
+  /** After so long its sandbox is given up when it has nothing to do. */
+  lifetimeMs: number
   /** Bytes of its network when that was last looked at. */
   seenTraffic: number
   /** Its sandbox is frozen until somebody needs it. */

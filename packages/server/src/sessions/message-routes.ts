@@ -13,6 +13,7 @@ import { SSEWriter } from '../http/sse-writer.ts'
 import { parseInput } from '../http/validation-error.ts'
 import type { Frame } from './event-log.ts'
 import { messageValidator } from './message-validator.ts'
+import { assertAgent } from './open-session.ts'
 import { cancelWaitingTurns } from './queued-turns.ts'
 import { type AcceptedTurn, sendMessage } from './send-message.ts'
 import type { SessionDeps } from './session-deps.ts'
@@ -77,7 +78,9 @@ export function registerMessageRoutes(app: FastifyInstance, deps: SessionDeps): 
       },
     },
     async (request): Promise<InterruptReply> => {
-      const fence = fenceOf(await getSession(deps.db, request.tenantId, request.params.id))
+      const row = await getSession(deps.db, request.tenantId, request.params.id)
+      assertAgent(row)
+      const fence = fenceOf(row)
       const cancelled = await cancelWaitingTurns(deps, fence)
       const live = deps.live.get(fence.sessionId)
       const turnId = live?.turn?.id

@@ -11,6 +11,7 @@ import {
 } from '@ash-ai/shared'
 import type { EventLog } from './event-log.ts'
 import type { LiveSession } from './live-sessions.ts'
+import { assertAgent } from './open-session.ts'
 import type { PendingPermission } from './pending-permissions.ts'
 import { findPermissionStatus, listUnsettledPermissions } from './permission-queries.ts'
 import type { SessionDeps } from './session-deps.ts'
@@ -79,7 +80,7 @@ export async function answerPermission(
   answer: PermissionAnswer,
 ): Promise<PermissionResolution> {
   const { tenantId, sessionId } = session
-  await getSession(deps.db, tenantId, sessionId)
+  assertAgent(await getSession(deps.db, tenantId, sessionId))
   const live = deps.live.get(sessionId)
   const request = live?.permissions.find(requestId)
   const decision = request && toDecision(request, answer)

@@ -3,6 +3,7 @@ import { AshError, type MessageSend } from '@ash-ai/shared'
 import type { EventLog } from './event-log.ts'
 import { findTurnStart } from './event-queries.ts'
 import type { LiveSession } from './live-sessions.ts'
+import { assertTalks } from './open-session.ts'
 import { enqueueTurn } from './queued-turns.ts'
 import type { SessionDeps } from './session-deps.ts'
 import { fenceOf, getSession } from './session-queries.ts'
@@ -42,6 +43,7 @@ export type SendsUnderWay = Map<string, { hash: string; accepted: Promise<Accept
 
 export async function sendMessage(deps: SessionDeps, request: SendRequest): Promise<AcceptedTurn> {
   const { tenantId, sessionId, idempotencyKey } = request
+  await assertTalks(deps, tenantId, sessionId)
   if (idempotencyKey === undefined) return accept(deps, request, randomUUID())
   const place = `${tenantId} ${sessionId} ${idempotencyKey}`
   const hash = hashOf(request.message)

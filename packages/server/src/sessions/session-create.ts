@@ -1,51 +1,99 @@
 import { randomInt, randomUUID } from 'node:crypto'
 import { parsePolicy } from '@ash-ai/sandbox'
 import {
-  type AgentConfig,
   AshError,
   type BudgetLimits,
   isAshError,
-  type Limits,
   type Network,
-  type SessionCreate,
+  type NewSession,
+  type SessionStatus,
 } from '@ash-ai/shared'
-import { type AgentForSession, getAgentForSession } from '../agents/agent-queries.ts'
-import { assertCredentials } from '../credentials/credential-queries.ts'
+import type { Blueprint } from '../agents/blueprint.ts'
 import type { Db } from '../db/open-db.ts'
+import { schedule } from '../sandboxes/schedule.ts'
 import type { Spare } from '../sandboxes/spare.ts'
-import { effectiveLimits } from './effective-limits.ts'
 import { envAad } from './open-session.ts'
 import type { SessionDeps } from './session-deps.ts'
-import { deleteSession, fenceOf, getSession, insertSession, type SessionRow } from './session-queries.ts'
+import { noteStatus } from './session-notes.ts'
+import { planSession, type SessionPlan } from './session-plan.ts'
+import {
+  deleteSession,
+  fenceOf,
+  findOpenSessionOf,
+  getSession,
+  insertSession,
+  type SessionRow,
+} from './session-queries.ts'
 import { becomeLive, identityOf, poolUse, setupOf, useSession } from './session-wake.ts'
 
 const UID_TRIES = 50
 
+export interface CreatedSession {
+  row: SessionRow
+  /** False: it was open already for whom it was asked for. */
+  isNew: boolean
+}
+
 /**
  * Makes a session and its sandbox: a spare one where one is ready, else a new one. A session whose sandbox cannot
- * start stays behind as `error`, with the reason.
+ * start stays behind as `error`, with the reason. One that is for a single execution has a sandbox only then.
  */
 export async function createSession(
   deps: SessionDeps,
   tenantId: string,
-  request: SessionCreate,
-): Promise<SessionRow> {
-  const { agent: agentName, agentVersion, env = {}, ...config } = request
+  request: NewSession,
+): Promise<CreatedSession> {
   await deps.assertSandboxing()
-  const agent = await getAgentForSession(deps, tenantId, agentName, agentVersion)
-  const limits = effectiveLimits(deps.limits, agent.config.limits, config.limits)
-  const settings = { ...agent.config, ...config }
-  parsePolicy(settings.network ?? 'none') // Refuses what it cannot read.
-  await assertCredentials(deps.db, tenantId, settings.credentials)
-  const make = (id: string) => newRow(deps, tenantId, agent, { id, env, config, limits, settings })
-  const spare = deps.spares.claim({ tenantId, agent, limits })
+  const plan = await planSession(deps, tenantId, request)
+  const placement = schedule({
+    mode: plan.mode,
+    agentId: plan.agentId,
+    openSession: await findOpen(deps, plan),
+    spares: deps.spares.count(claimOf(plan)),
+  })
+  deps.metrics.schedules.inc({ path: placement.path })
+  if (placement.path === 'reuse')
+    return { row: await getSession(deps.db, tenantId, placement.sessionId), isNew: false }
   try {
-    const claimed = spare && (await tryClaim(deps, make(spare.sessionId), agent, spare))
+    return { row: await make(deps, plan), isNew: true }
+  } catch (error) {
+    // Somebody asked for the same at the same time, and the database took theirs.
+    const winner = isAshError(error, 'session_conflict') ? await findOpen(deps, plan) : undefined
+    if (!winner) throw error
+    return { row: winner, isNew: false }
+  }
+}
+
+const findOpen = async ({ db }: SessionDeps, { tenantId, blueprint, agentId }: SessionPlan) =>
+  agentId === undefined || blueprint.template === undefined
+    ? undefined
+    : findOpenSessionOf(db, tenantId, blueprint.template, agentId)
+
+const claimOf = ({ spares, blueprint, limits }: SessionPlan) => ({ kind: spares.kind, blueprint, limits })
+
+async function make(deps: SessionDeps, plan: SessionPlan): Promise<SessionRow> {
+  const row = plan.mode === 'ephemeral' ? await makeEphemeral(deps, plan) : await makePersistent(deps, plan)
+  await noteUnusedImage(deps, plan, row)
+  return row
+}
+
+/** Its folders and its sandbox come with what is first done in it. */
+async function makeEphemeral(deps: SessionDeps, plan: SessionPlan): Promise<SessionRow> {
+  const row = await insertWithUid(deps, newRow(deps, plan, randomUUID(), 'active'))
+  await noteStatus(deps, fenceOf(row), 'active')
+  return row
+}
+
+async function makePersistent(deps: SessionDeps, plan: SessionPlan): Promise<SessionRow> {
+  const { blueprint, spares } = plan
+  const spare = deps.spares.claim(claimOf(plan))
+  try {
+    const claimed = spare && (await tryClaim(deps, newRow(deps, plan, spare.sessionId), blueprint, spare))
     deps.metrics.creates.inc({ path: claimed ? 'warm' : 'cold' })
-    return claimed ?? (await startCold(deps, make(randomUUID())))
+    return claimed ?? (await startCold(deps, newRow(deps, plan, randomUUID())))
   } finally {
     // After the reply.
-    setImmediate(() => deps.spares.refill(tenantId, agent))
+    setImmediate(() => deps.spares.noteUse(spares.kind, spares.warm))
   }
 }
 
@@ -64,12 +112,12 @@ async function startCold(deps: SessionDeps, row: SessionRow): Promise<SessionRow
 async function tryClaim(
   deps: SessionDeps,
   row: SessionRow,
-  agent: AgentForSession,
+  blueprint: Blueprint,
   spare: Spare,
 ): Promise<SessionRow | undefined> {
   let active: SessionRow | undefined
   const start = async () => {
-    const { live, row: stored } = await claimSpare(deps, { ...row, host_uid: spare.uid }, agent, spare)
+    const { live, row: stored } = await claimSpare(deps, { ...row, host_uid: spare.uid }, blueprint, spare)
     active = stored
     return live
   }
@@ -86,16 +134,16 @@ async function tryClaim(
 
 const neverFrozen = () => Promise.reject(new Error('a new session has no frozen sandbox'))
 
-async function claimSpare(deps: SessionDeps, row: SessionRow, agent: AgentForSession, spare: Spare) {
+async function claimSpare(deps: SessionDeps, row: SessionRow, blueprint: Blueprint, spare: Spare) {
   const { budget, sandbox: prepared, isSetUp, notes } = spare
   spare.bind(identityOf(deps, row))
   budget.setLimits(JSON.parse(row.budget) as BudgetLimits)
   prepared.setNetwork(parsePolicy(JSON.parse(row.network) as Network))
   deps.pool.claim(prepared.id, poolUse(deps, row))
-  const sandbox = await alongside(prepared.configure(setupOf(deps, row, agent)), insertNew(deps, row))
+  const sandbox = await alongside(prepared.configure(setupOf(deps, row, blueprint)), insertNew(deps, row))
   const log = await deps.logs.get(fenceOf(row))
   for (const { type, data } of notes) await log.append(type, null, JSON.stringify(data))
-  return becomeLive(deps, row, { agent, sandbox, budget, log, isSetUp, cameBy: 'none' })
+  return becomeLive(deps, row, { blueprint, sandbox, budget, log, isSetUp, cameBy: 'none' })
 }
 
 /** The result of the first; both are over, also where one fails. */
@@ -106,35 +154,41 @@ async function alongside<Result>(work: Promise<Result>, other: Promise<void>): P
 }
 
 async function insertNew({ db }: SessionDeps, row: SessionRow): Promise<void> {
-  if (!(await insertSession(db, row))) throw new Error('the host user of a spare belongs to a session')
+  if (!(await insertSession(db, row))) throw new Error('the session, or its host user, is there already')
 }
 
-interface NewSession {
-  id: string
-  env: Record<string, string>
-  config: AgentConfig
-  limits: Limits
-  /** The agent's configuration with the session's over it. */
-  settings: AgentConfig
+async function noteUnusedImage(deps: SessionDeps, { image, blueprint }: SessionPlan, row: SessionRow) {
+  if (image === undefined) return
+  const text = `The image of template ${blueprint.template} is not used: ${row.provider} runs no containers`
+  const log = await deps.logs.get(fenceOf(row))
+  await log.append('log', null, JSON.stringify({ level: 'info', source: 'template', text }))
 }
 
-function newRow(
+/** The row of a planned session, not stored yet; `insertWithUid` does that. */
+export function newRow(
   deps: SessionDeps,
-  tenantId: string,
-  agent: { name: string; version: number },
-  { id, env, config, limits, settings }: NewSession,
+  plan: SessionPlan,
+  id: string,
+  status: SessionStatus = 'starting',
 ): SessionRow {
+  const { tenantId, blueprint, settings } = plan
   const now = Date.now()
   return {
     id,
     tenant_id: tenantId,
-    agent_name: agent.name,
-    agent_version: agent.version,
-    status: 'starting',
+    agent_name: blueprint.agent?.name ?? null,
+    agent_version: blueprint.agent?.version ?? null,
+    template: blueprint.template ?? null,
+    mode: plan.mode,
+    agent_id: plan.agentId ?? null,
+    run_settings: JSON.stringify(plan.run),
+    idle_timeout_ms: plan.idleTimeoutMs,
+    lifetime_ms: plan.lifetimeMs,
+    status,
     provider: deps.provider.name,
     isolation: deps.provider.isolation,
-    config: JSON.stringify(config),
-    limits: JSON.stringify(limits),
+    config: JSON.stringify(plan.config),
+    limits: JSON.stringify(plan.limits),
     network: JSON.stringify(settings.network ?? 'none'),
     budget: JSON.stringify(settings.budget ?? {}),
     credentials: JSON.stringify(settings.credentials ?? []),
@@ -145,7 +199,7 @@ function newRow(
     checkpoint_id: null,
     files_pending: 0,
     model_usage: null,
-    env_sealed: deps.secrets.seal(env, envAad(tenantId, id)),
+    env_sealed: deps.secrets.seal(plan.env, envAad(tenantId, id)),
     sdk_session_id: null,
     owner_id: deps.hostId,
     epoch: 1,
@@ -159,7 +213,10 @@ function newRow(
   }
 }
 
-/** Gives the session a host user that no other has, and stores it; together with it, what `also` stores. */
+/**
+ * Gives the session a host user that no other has, and stores it; together with it, what `also` stores. Throws
+ * `session_conflict` where one is open already for whom this one is.
+ */
 export async function insertWithUid(
   deps: SessionDeps,
   row: SessionRow,
@@ -171,8 +228,15 @@ export async function insertWithUid(
     row.host_uid = uids ? uids.base + randomInt(uids.count) : null
     if (row.host_uid !== null && deps.spares.usesUid(row.host_uid)) continue
     if (await insertBoth(deps.db, row, also)) return row
+    await assertNoneOpen(deps.db, row)
   }
   throw new AshError('pool_full', 'No host user is free for another session. Raise ASH_SANDBOX_UID_COUNT.')
+}
+
+async function assertNoneOpen(db: Db, { tenant_id, template, agent_id }: SessionRow): Promise<void> {
+  if (agent_id === null || template === null) return
+  const open = await findOpenSessionOf(db, tenant_id, template, agent_id)
+  if (open) throw new AshError('session_conflict', `Session ${open.id} is open for ${agent_id} already`)
 }
 
 async function insertBoth(db: Db, row: SessionRow, also?: (db: Db) => Promise<void>): Promise<boolean> {

@@ -56,6 +56,11 @@ export interface SessionDeps {
   retention: { checkpoints: number; days?: number }
   /** A session that does nothing for this long keeps no process. */
   idleTimeoutMs: number
+  /** The same for sessions without an agent, and after how long they get another sandbox. */
+  codeIdleTimeoutMs: number
+  codeLifetimeMs: number
+  /** Sandboxes kept ready for an agent that says nothing itself. */
+  warmSpares: number
   /** Default and ceiling of what a sandbox may use. */
   limits: Limits
   log: FastifyBaseLogger
@@ -64,4 +69,6 @@ export interface SessionDeps {
   live: LiveSessions
   waiting: WaitingTurns
   sends: SendsUnderWay
+  /** Ends what runs for a session that has no sandbox of its own. Set by whoever runs executions. */
+  cancelRuns?: (sessionId: string, reason: string) => Promise<void>
 }

@@ -6,6 +6,7 @@ import type { LiveSession } from './live-sessions.ts'
 import { getOpenSession } from './open-session.ts'
 import type { SessionDeps } from './session-deps.ts'
 import { noteStatus } from './session-notes.ts'
+import { cancelExecutions, inTime } from './session-pause.ts'
 import {
   fenceOf,
   freeUid,
@@ -62,6 +63,7 @@ export async function endSession(
       const change = { sandbox_id: null, ended_at: Date.now() }
       const ended = await moveSession(deps.db, fenceOf(row), 'ended', change)
       if (live && deps.live.release(live)) await clearLive(live)
+      else if (deps.cancelRuns) await inTime(deps.cancelRuns(sessionId, 'The session ended'))
       await clearSession(deps, ended)
       return ended
     } finally {
@@ -71,6 +73,7 @@ export async function endSession(
 }
 
 async function clearLive(live: LiveSession): Promise<void> {
+  await cancelExecutions(live, 'ended')
   await live.sandbox.stop()
   await live.turn?.ended
   await live.saving

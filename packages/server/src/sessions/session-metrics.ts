@@ -9,6 +9,7 @@ export interface SessionMetrics {
   turnHopSeconds: Record<TurnHop, HistogramSeries>
   sandboxStarts: Counter<'outcome'>
   creates: Counter<'path'>
+  schedules: Counter<'path'>
   resumes: Counter<'path'>
   evictions: Counter<'reason'>
   checkpointSeconds: HistogramSeries
@@ -73,6 +74,12 @@ export function createSessionMetrics(
       labelNames: ['path'],
       registers,
     }),
+    schedules: new Counter({
+      name: 'ash_schedule_total',
+      help: 'Where work was sent: to an open session (reuse), a spare sandbox (warm) or a new one (cold)',
+      labelNames: ['path'],
+      registers,
+    }),
     resumes: new Counter({
       name: 'ash_resumes_total',
       help: 'Sessions that became active again, by how: warm, cold_local, cold_remote',
@@ -81,7 +88,7 @@ export function createSessionMetrics(
     }),
     evictions: new Counter({
       name: 'ash_evictions_total',
-      help: 'Sandboxes given up because nothing was done (idle) or room was needed (capacity)',
+      help: 'Sandboxes given up because nothing was done (idle), room was needed (capacity) or they were old (lifetime)',
       labelNames: ['reason'],
       registers,
     }),

@@ -11,10 +11,12 @@ import { interruptTurn } from './turns.ts'
 
 const TURN_WAIT_MS = 30_000
 const WORK_POLL_MS = 10
+/** What was cancelled has ended its call by then. */
+const CANCELLED_WAIT_MS = 5_000
 
 /**
  * Saves the files of a session and freezes its sandbox, or, with `stops` and where nothing can be frozen, ends it. A
- * turn under way has 30 seconds; then it is interrupted.
+ * turn or code under way has 30 seconds; then it is interrupted.
  */
 export function pauseSession(
   deps: SessionDeps,
@@ -47,16 +49,35 @@ function goOn(live: LiveSession): void {
   live.isLeaving = false
 }
 
-/** Waits for what is under way, and stops the turn that takes longer. */
+/** Waits for what is under way, and stops the turn, or the code, that takes longer. */
 async function settleWork(live: LiveSession): Promise<void> {
   const signal = AbortSignal.any([AbortSignal.timeout(TURN_WAIT_MS), live.hurry.signal])
   const late = new Promise((resolve) => signal.addEventListener('abort', resolve, { once: true }))
   while ((live.turn || live.uses > 0) && !signal.aborted)
     await Promise.race([live.turn?.ended ?? sleep(WORK_POLL_MS), late])
   const { turn } = live
-  if (!turn) return
-  await interruptTurn(live).catch(() => {}) // A bridge that is gone has ended the turn, too.
-  await turn.ended
+  if (turn) {
+    await interruptTurn(live).catch(() => {}) // A bridge that is gone has ended the turn, too.
+    await turn.ended
+  }
+  // What only waits to begin does so when the session is awake again.
+  if (signal.aborted) await cancelExecutions(live, live.hurry.signal.aborted ? 'ended' : 'was paused')
+}
+
+/** They are over with a reason before their sandbox is, and its calls with them. Does not wait for ever. */
+export async function cancelExecutions(live: LiveSession, became: 'ended' | 'was paused'): Promise<void> {
+  const { executions } = live
+  if (!executions || executions.size === 0) return
+  const signal = await inTime(executions.cancelAll(`The session ${became}`))
+  while (live.uses > 0 && !signal.aborted) await sleep(WORK_POLL_MS)
+}
+
+/** Waits for what is being cancelled; the signal says that it was too long. */
+export async function inTime(cancelled: Promise<void>): Promise<AbortSignal> {
+  const signal = AbortSignal.timeout(CANCELLED_WAIT_MS)
+  const late = new Promise((resolve) => signal.addEventListener('abort', resolve, { once: true }))
+  await Promise.race([cancelled, late])
+  return signal
 }
 
 /** A checkpoint that fails is told of; the files themselves stay where they are. */
@@ -110,7 +131,7 @@ async function notePaused(deps: SessionDeps, row: SessionRow): Promise<SessionRo
 export async function evictSession(
   deps: SessionDeps,
   live: LiveSession,
-  reason: 'idle' | 'capacity',
+  reason: 'idle' | 'capacity' | 'lifetime',
 ): Promise<boolean> {
   if (isBusy(deps, live) || live.isLeaving) return false
   // From here on whoever wants it waits, and then finds it paused.
@@ -134,40 +155,4 @@ export async function evictSession(
       if (live.isLeaving && deps.live.get(sessionId) === live) goOn(live)
     }
   })
-}
-
-/** What runs on in the background and talks to somebody is at work, too. */
-function noteTraffic(deps: SessionDeps, live: LiveSession): void {
-  const traffic = live.sandbox.traffic()
-  if (traffic === live.seenTraffic) return
-  live.seenTraffic = traffic
-  noteUse(deps, live)
-}
-
-const SWEEP_MAX_MS = 10_000
-
-/** Sessions that have done nothing for their idle time keep no process. Returns what ends the sweep. */
-export function startIdleSweep(deps: SessionDeps): () => void {
-  const sweep = async () => {
-    const latest = performance.now() - deps.idleTimeoutMs
-    for (const live of deps.live.all()) {
-      noteTraffic(deps, live)
-      if (live.lastUsedMs > latest) continue
-      await evictSession(deps, live, 'idle').catch((error: unknown) =>
-        deps.log.error({ err: error, sessionId: live.fence.sessionId }, 'an idle session was not paused'),
-      )
-    }
-  }
-  let isSweeping = false
-  const timer = setInterval(
-    () => {
-      if (isSweeping) return
-      isSweeping = true
-      void sweep().finally(() => {
-        isSweeping = false
-      })
-    },
-    Math.min(SWEEP_MAX_MS, deps.idleTimeoutMs / 4),
-  ).unref()
-  return () => clearInterval(timer)
 }

@@ -1,18 +1,55 @@
 import { canFollow, SESSION_STATUSES } from '@ash-ai/shared'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import type { ExecutionsTable } from '../db/tables.ts'
 import { type TestDb, testDatabases } from '../db/testing/test-databases.ts'
 import {
   fenceOf,
+  findOpenSessionOf,
   freeUid,
   getSession,
   insertSession,
   listOwnedIds,
   listSessions,
+  listUnusedEphemeral,
   moveSession,
   reclaimSessions,
+  type SessionRow,
   updateSession,
 } from './session-queries.ts'
 import { sessionRow } from './testing/session-rows.ts'
+
+const executionRow = (session: SessionRow): ExecutionsTable => ({
+  id: 'execution',
+  tenant_id: session.tenant_id,
+  session_id: session.id,
+  owner_id: session.owner_id,
+  status: 'pending',
+  language: 'python',
+  kind: 'script',
+  kernel: null,
+  code: '1',
+  input_sealed: null,
+  retries: 1,
+  timeout_ms: 1,
+  attempt: 1,
+  path: null,
+  is_new_kernel: null,
+  result: null,
+  results: null,
+  error: null,
+  exit_code: null,
+  signal: null,
+  truncated: 0,
+  artifacts: null,
+  artifacts_complete: 1,
+  artifacts_until: null,
+  metrics: null,
+  idempotency_key: null,
+  request_hash: null,
+  created_at: 1,
+  started_at: null,
+  finished_at: null,
+})
 
 for (const database of testDatabases) {
   describe(`sessions in ${database.kind}`, () => {
@@ -107,6 +144,48 @@ for (const database of testDatabases) {
       } while (cursor)
       expect(seen.slice(0, 2)).toEqual([rows[4]?.id, rows[3]?.id])
       expect([...seen].sort()).toEqual(rows.map(({ id }) => id).sort())
+    })
+
+    test('one session of a template is open for whom it is for, and another when that has ended', async () => {
+      const whose = { template: 'data', agent_id: 'ada' }
+      const row = await insert(whose)
+      expect(await insertSession(test_.db, sessionRow(whose))).toBe(false)
+      await insert({ ...whose, template: 'other' })
+      await insert({ ...whose, agent_id: 'bob' })
+      await insert({ ...whose, tenant_id: 'other' })
+      await insert({ template: 'data' })
+      await insert({ template: 'data' })
+      expect(await findOpenSessionOf(test_.db, 'default', 'data', 'ada')).toEqual(row)
+      expect(await findOpenSessionOf(test_.db, 'stranger', 'data', 'ada')).toBeUndefined()
+      await moveSession(test_.db, fenceOf(row), 'ended')
+      expect(await findOpenSessionOf(test_.db, 'default', 'data', 'ada')).toBeUndefined()
+      await insert(whose)
+    })
+
+    test('of several that ask at the same time for the same person one makes the session', async () => {
+      const rows = Array.from({ length: 8 }, () => sessionRow({ template: 'data', agent_id: 'ada' }))
+      const made = await Promise.all(rows.map((row) => insertSession(test_.db, row)))
+      expect(made.filter(Boolean)).toHaveLength(1)
+    })
+
+    test('a session for one execution that nobody used is found when its time is over', async () => {
+      const old = { mode: 'ephemeral' as const, status: 'active' as const, idle_timeout_ms: 1_000 }
+      const unused = await insert({ ...old, last_active_at: 5_000 })
+      const busy = await insert({ ...old, last_active_at: 5_000 })
+      await insert({ ...old, last_active_at: 6_500 })
+      await insert({ ...old, last_active_at: 5_000, status: 'ended' })
+      await insert({ ...old, last_active_at: 5_000, mode: 'persistent' })
+      await insert({ ...old, last_active_at: 5_000, owner_id: 'host-b' })
+      await test_.db.insertInto('executions').values(executionRow(busy)).execute()
+      const found = await listUnusedEphemeral(test_.db, 'host-a', 7_000)
+      expect(found).toEqual([{ id: unused.id, tenant_id: 'default' }])
+    })
+
+    test('sessions without an agent are listed by their template', async () => {
+      const row = await insert({ agent_name: null, agent_version: null, template: 'data' })
+      await insert()
+      const { rows } = await listSessions(test_.db, 'default', { limit: 10, template: 'data' })
+      expect(rows).toEqual([row])
     })
 
     test('filters narrow the list, and a cursor of another kind is refused', async () => {

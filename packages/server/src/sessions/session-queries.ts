@@ -16,6 +16,7 @@ import type { Selectable } from 'kysely'
 import type { Db } from '../db/open-db.ts'
 import type { SessionsTable } from '../db/tables.ts'
 import { storedLimits } from './effective-limits.ts'
+import { readRunSettings } from './run-settings.ts'
 
 export type SessionRow = Selectable<SessionsTable>
 
@@ -34,12 +35,12 @@ export const fenceOf = (row: SessionRow): Fence => ({
   epoch: row.epoch,
 })
 
-/** False where another session of this host already has the uid. */
+/** False where another session of this host has the uid, or one is open for whom this one is. */
 export async function insertSession(db: Db, row: SessionRow): Promise<boolean> {
   const inserted = await db
     .insertInto('sessions')
     .values(row)
-    .onConflict((conflict) => conflict.columns(['owner_id', 'host_uid']).doNothing())
+    .onConflict((conflict) => conflict.doNothing())
     .returning('id')
     .executeTakeFirst()
   return inserted !== undefined
@@ -58,8 +59,26 @@ export async function getSession(db: Db, tenantId: string, id: string): Promise<
 
 export const sessionNotFound = (id: string) => new AshError('session_not_found', `There is no session ${id}`)
 
+/** The one that is open for somebody, of a template. The database keeps it the only one. */
+export async function findOpenSessionOf(
+  db: Db,
+  tenantId: string,
+  template: string,
+  agentId: string,
+): Promise<SessionRow | undefined> {
+  return db
+    .selectFrom('sessions')
+    .selectAll()
+    .where('tenant_id', '=', tenantId)
+    .where('agent_id', '=', agentId)
+    .where('template', '=', template)
+    .where('status', '!=', 'ended')
+    .executeTakeFirst()
+}
+
 export interface SessionFilter {
   agent?: string | undefined
+  template?: string | undefined
   status?: SessionStatus | undefined
   limit: number
   cursor?: string | undefined
@@ -69,10 +88,11 @@ export interface SessionFilter {
 export async function listSessions(
   db: Db,
   tenantId: string,
-  { agent, status, limit, cursor }: SessionFilter,
+  { agent, template, status, limit, cursor }: SessionFilter,
 ): Promise<{ rows: SessionRow[]; nextCursor: string | undefined }> {
   let query = db.selectFrom('sessions').selectAll().where('tenant_id', '=', tenantId)
   if (agent !== undefined) query = query.where('agent_name', '=', agent)
+  if (template !== undefined) query = query.where('template', '=', template)
   if (status !== undefined) query = query.where('status', '=', status)
   if (cursor !== undefined) {
     const place = parseCursor(cursor)
@@ -232,6 +252,33 @@ export async function listHalfEnded(db: Db, ownerId: string): Promise<SessionRow
     .execute()
 }
 
+/** Sessions of this host for one execution that nobody has used for their idle time, nor waits for. */
+export async function listUnusedEphemeral(
+  db: Db,
+  ownerId: string,
+  now: number,
+): Promise<Pick<SessionRow, 'id' | 'tenant_id'>[]> {
+  return db
+    .selectFrom('sessions')
+    .select(['id', 'tenant_id'])
+    .where('owner_id', '=', ownerId)
+    .where('mode', '=', 'ephemeral')
+    .where('status', '!=', 'ended')
+    .where((where) => where(where('last_active_at', '+', where.ref('idle_timeout_ms')), '<', now))
+    .where((where) =>
+      where.not(
+        where.exists(
+          where
+            .selectFrom('executions')
+            .select('executions.id')
+            .whereRef('executions.session_id', '=', 'sessions.id')
+            .where('executions.finished_at', 'is', null),
+        ),
+      ),
+    )
+    .execute()
+}
+
 /** Ids of the sessions whose files this host must keep. */
 export async function listOwnedIds(db: Db, ownerId: string): Promise<Set<string>> {
   const rows = await db
@@ -257,14 +304,30 @@ function usageOf({ model_usage }: SessionRow): ModelUsage {
   return ModelUsage.parse((JSON.parse(model_usage) as BudgetState).session)
 }
 
+/** What is shown with a row and is not in it. */
+interface Shown {
+  env: Record<string, '***'>
+  sandboxState: SandboxState
+  /** Of a session that says nothing itself. */
+  idleTimeoutMs: number
+}
+
 /** The row as clients see it. */
-export function toSession(row: SessionRow, env: Record<string, '***'>, sandboxState: SandboxState): Session {
+export function toSession(row: SessionRow, { env, sandboxState, idleTimeoutMs }: Shown): Session {
   const config = JSON.parse(row.config) as AgentConfig
+  const { languages, timeoutMs } = readRunSettings(row)
   return {
     id: row.id,
     tenantId: row.tenant_id,
-    agentName: row.agent_name,
-    agentVersion: row.agent_version,
+    ...(row.agent_name !== null && { agentName: row.agent_name }),
+    ...(row.agent_version !== null && { agentVersion: row.agent_version }),
+    ...(row.template !== null && { template: row.template }),
+    mode: row.mode,
+    ...(row.agent_id !== null && { agentId: row.agent_id }),
+    languages,
+    timeout: timeoutMs,
+    idleTimeout: row.idle_timeout_ms ?? idleTimeoutMs,
+    ...(row.lifetime_ms !== null && { lifetime: row.lifetime_ms }),
     provider: row.provider,
     isolation: row.isolation as Session['isolation'],
     status: row.status,

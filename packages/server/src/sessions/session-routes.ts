@@ -10,12 +10,14 @@ import {
   SessionId,
   SessionList,
   SessionPatch,
+  toNewSession,
 } from '@ash-ai/shared'
 import type { FastifyInstance } from 'fastify'
 import type { ZodTypeProvider } from 'fastify-type-provider-zod'
 import { z } from 'zod'
 import { forkSession } from '../checkpoints/fork-session.ts'
 import { rollbackSession } from '../checkpoints/replace-files.ts'
+import { assertPersistent } from './open-session.ts'
 import { createSession } from './session-create.ts'
 import type { SessionDeps } from './session-deps.ts'
 import { endSession, patchSession } from './session-lifecycle.ts'
@@ -37,14 +39,15 @@ export function registerSessionRoutes(app: FastifyInstance, deps: SessionDeps): 
     {
       schema: {
         tags,
-        summary: 'Start a session of an agent',
+        summary: 'Start a session of an agent, or one that runs code',
+        description: 'Answers 200 where a session of the template is open already for the `agentId`.',
         body: SessionCreate,
-        response: { 201: OneSession },
+        response: { 200: OneSession, 201: OneSession },
       },
     },
     async (request, reply) => {
-      const row = await createSession(deps, request.tenantId, request.body)
-      return reply.code(201).send({ session: show(row) })
+      const { row, isNew } = await createSession(deps, request.tenantId, toNewSession(request.body))
+      return reply.code(isNew ? 201 : 200).send({ session: show(row) })
     },
   )
 
@@ -107,9 +110,10 @@ export function registerSessionRoutes(app: FastifyInstance, deps: SessionDeps): 
     routes.post(
       `/api/sessions/:id/${name}`,
       { schema: { tags, summary, params: Params, response: { 200: OneSession } } },
-      async ({ tenantId, params }) => ({
-        session: show(await pauseSession(deps, tenantId, params.id, { stops: name === 'stop' })),
-      }),
+      async ({ tenantId, params }) => {
+        await assertPersistent(deps, tenantId, params.id)
+        return { session: show(await pauseSession(deps, tenantId, params.id, { stops: name === 'stop' })) }
+      },
     )
 
   routes.post(
@@ -123,6 +127,7 @@ export function registerSessionRoutes(app: FastifyInstance, deps: SessionDeps): 
       },
     },
     async ({ tenantId, params }) => {
+      await assertPersistent(deps, tenantId, params.id)
       const { row, resumed } = await resumeSession(deps, tenantId, params.id)
       return { session: show(row), resumed }
     },
@@ -140,6 +145,7 @@ export function registerSessionRoutes(app: FastifyInstance, deps: SessionDeps): 
       },
     },
     async ({ tenantId, params, body }, reply) => {
+      await assertPersistent(deps, tenantId, params.id)
       const fork = await forkSession(deps, tenantId, params.id, body?.checkpointId)
       return reply.code(201).send({ session: show(fork) })
     },
@@ -156,9 +162,10 @@ export function registerSessionRoutes(app: FastifyInstance, deps: SessionDeps): 
         response: { 200: OneSession },
       },
     },
-    async ({ tenantId, params, body }) => ({
-      session: show(await rollbackSession(deps, tenantId, params.id, body.checkpointId)),
-    }),
+    async ({ tenantId, params, body }) => {
+      await assertPersistent(deps, tenantId, params.id)
+      return { session: show(await rollbackSession(deps, tenantId, params.id, body.checkpointId)) }
+    },
   )
 
   routes.post(
@@ -174,6 +181,7 @@ export function registerSessionRoutes(app: FastifyInstance, deps: SessionDeps): 
     },
     async (request): Promise<ExecReply> => {
       const { command, timeout: timeoutMs } = request.body
+      await assertPersistent(deps, request.tenantId, request.params.id)
       const result = await useSession(deps, request.tenantId, request.params.id, (live) =>
         live.sandbox.bridge.call({ cmd: 'exec', command, timeoutMs }),
       )

@@ -11,9 +11,10 @@ import {
 } from '@ash-ai/shared'
 import { installedEnv } from '../agents/agent-install.ts'
 import type { UsedLayer } from '../agents/agent-layers.ts'
-import { type AgentForSession, getAgentForSession } from '../agents/agent-queries.ts'
+import type { Blueprint } from '../agents/blueprint.ts'
 import { prepareFiles } from '../checkpoints/session-files.ts'
-import { acquireLayer, setUpAgent } from './agent-setup.ts'
+import { acquireLayer, setUp } from './agent-setup.ts'
+import { blueprintOf } from './blueprint-of.ts'
 import { storedLimits } from './effective-limits.ts'
 import type { EventLog } from './event-log.ts'
 import { type LiveSession, noteUse } from './live-sessions.ts'
@@ -141,25 +142,25 @@ async function thawSession(deps: SessionDeps, live: LiveSession): Promise<Sessio
 async function startLiveSession(deps: SessionDeps, row: SessionRow): Promise<LiveSession> {
   await deps.assertSandboxing()
   const fence = fenceOf(row)
-  const agent = await getAgentForSession(deps, row.tenant_id, row.agent_name, row.agent_version)
+  const blueprint = await blueprintOf(deps, row)
   const isNew = row.status === 'starting'
   if (!isNew) await moveSession(deps.db, fence, 'starting', {}, ['active', 'paused', 'error'])
   const cameBy = await prepareFiles(deps, row)
   const budget = openBudget(deps, row)
   const log = await deps.logs.get(fence)
-  const layer = await acquireLayer(deps, row, { agent, owner: ownerOf(row) }, log)
-  const sandbox = await startSandbox(deps, row, agent, budget, layer).finally(() => layer?.release())
+  const layer = await acquireLayer(deps, row, { blueprint, owner: ownerOf(row) }, log)
+  const sandbox = await startSandbox(deps, row, blueprint, budget, layer).finally(() => layer?.release())
   if (!isNew) deps.metrics.resumes.inc({ path: cameBy })
-  return (await becomeLive(deps, row, { agent, sandbox, budget, log, cameBy })).live
+  return (await becomeLive(deps, row, { blueprint, sandbox, budget, log, cameBy })).live
 }
 
 export interface Started {
-  agent: AgentForSession
+  blueprint: Blueprint
   sandbox: Sandbox
   budget: Budget
   log: EventLog
   cameBy: ResumePath
-  /** Nothing of the agent is left to be run in it. */
+  /** Nothing is left to be installed or run in it. */
   isSetUp?: boolean
 }
 
@@ -167,13 +168,13 @@ export interface Started {
 export async function becomeLive(
   deps: SessionDeps,
   row: SessionRow,
-  { agent, sandbox, budget, log, cameBy, isSetUp = false }: Started,
+  { blueprint, sandbox, budget, log, cameBy, isSetUp = false }: Started,
 ): Promise<{ live: LiveSession; row: SessionRow }> {
   const fence = fenceOf(row)
   try {
     const dirs = sessionDirs(deps.dataDir, row.id)
     const policy = parsePolicy(JSON.parse(row.network) as Network)
-    if (!isSetUp) await setUpAgent(deps.install, { sandbox, agent, log, dirs, policy })
+    if (!isSetUp) await setUp(deps.install, { sandbox, blueprint, log, dirs, policy })
     const [active] = await Promise.all([
       moveSession(deps.db, fence, 'active', { sandbox_id: sandbox.id }),
       noteStatus(deps, fence, 'active'),
@@ -183,15 +184,21 @@ export async function becomeLive(
       sandbox,
       budget,
       log,
-      options: sdkOptions({ ...agent.config, ...(JSON.parse(row.config) as AgentConfig) }),
+      options: sdkOptions({ ...blueprint.config, ...(JSON.parse(row.config) as AgentConfig) }),
+      hasAgent: row.agent_name !== null,
+      mode: row.mode,
       sdkSessionId: row.sdk_session_id,
       lastNotedMs: Date.now(),
       keysForgottenMs: 0,
       turn: undefined,
+      executions: undefined,
       permissions: new PendingPermissions(),
       cameBy,
       uses: 0,
       lastUsedMs: performance.now(),
+      startedMs: performance.now(),
+      idleTimeoutMs: row.idle_timeout_ms ?? deps.idleTimeoutMs,
+      lifetimeMs: row.lifetime_ms ?? Number.POSITIVE_INFINITY,
       seenTraffic: 0,
       isPaused: false,
       isLeaving: false,
@@ -215,7 +222,7 @@ export const savesTurns = ({ checkpoint_settings }: Pick<SessionRow, 'checkpoint
 async function startSandbox(
   deps: SessionDeps,
   row: SessionRow,
-  agent: AgentForSession,
+  blueprint: Blueprint,
   budget: Budget,
   used: UsedLayer | undefined,
 ): Promise<Sandbox> {
@@ -224,14 +231,14 @@ async function startSandbox(
     {
       sandboxId: randomUUID(),
       dirs: sessionDirs(deps.dataDir, row.id),
-      agentDir: agent.dir,
+      agentDir: blueprint.dir,
       layer: used?.layer,
       owner: ownerOf(row),
       limits: storedLimits(row.limits),
       network: parsePolicy(JSON.parse(row.network) as Network),
       budget,
       ...identityOf(deps, row),
-      setup: setupOf(deps, row, agent),
+      setup: setupOf(deps, row, blueprint),
     },
     poolUse(deps, row),
   )
@@ -249,13 +256,13 @@ export const identityOf = (deps: SessionDeps, row: SessionRow) => ({
 })
 
 /** What makes a sandbox this session's. */
-export function setupOf(deps: SessionDeps, row: SessionRow, agent: AgentForSession) {
+export function setupOf(deps: SessionDeps, row: SessionRow, blueprint: Blueprint) {
   const env = deps.secrets.open(row.env_sealed, envAad(row.tenant_id, row.id)) as Record<string, string>
   const dirs = sessionDirs(deps.dataDir, row.id)
   return {
     sessionId: row.id,
     ...(row.sdk_session_id !== null && { sdkSessionId: row.sdk_session_id }),
-    env: { ...thriftyEnv(row), ...installedEnv(deps.install, agent, dirs), ...agent.env, ...env },
+    env: { ...thriftyEnv(row), ...installedEnv(deps.install, blueprint, dirs), ...blueprint.env, ...env },
   }
 }
 
@@ -265,6 +272,7 @@ export const poolUse = (deps: SessionDeps, row: SessionRow) => ({
   sessionId: row.id,
   agentName: row.agent_name,
   agentVersion: row.agent_version,
+  template: row.template ?? '',
   evict: async () => {
     const live = deps.live.get(row.id)
     return live !== undefined && evictSession(deps, live, 'capacity')

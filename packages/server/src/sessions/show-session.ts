@@ -5,12 +5,12 @@ import type { SessionDeps } from './session-deps.ts'
 import { type SessionRow, toSession } from './session-queries.ts'
 
 /** A session as clients see it: with what its sandbox is at, and the names of its variables. */
-export function showSession({ secrets, pool }: SessionDeps, row: SessionRow): Session {
+export function showSession({ secrets, pool, idleTimeoutMs }: SessionDeps, row: SessionRow): Session {
   const env = maskedEnv(secrets, row)
   // Which sandbox it is to have, its row says only when it has it.
-  if (row.status === 'starting') return toSession(row, env, 'warming')
+  if (row.status === 'starting') return toSession(row, { env, idleTimeoutMs, sandboxState: 'warming' })
   const state = row.sandbox_id === null ? undefined : pool.stateOf(row.sandbox_id)
-  return toSession(row, env, state ?? 'cold')
+  return toSession(row, { env, idleTimeoutMs, sandboxState: state ?? 'cold' })
 }
 
 const MAX_REMEMBERED = 1_000

@@ -2,12 +2,14 @@ import { once } from 'node:events'
 import { connect, createServer, type Socket } from 'node:net'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
-import type { SandboxExit, SandboxProcess, SandboxProvider, SandboxSpec } from '@ash-ai/sandbox'
+import type { SandboxExit, SandboxProcess, SandboxProvider } from '@ash-ai/sandbox'
 import { type BridgeCommand, encodeLine, UNSOLICITED } from '@ash-ai/shared'
+
+type BridgeSpec = Parameters<SandboxProvider['start']>[0]
 
 /** A sandbox of the provider below. */
 export interface FakeSandbox {
-  spec: SandboxSpec
+  spec: BridgeSpec
   commands: BridgeCommand[]
   /** It ends by itself. */
   die: () => void
@@ -36,10 +38,11 @@ export class BridgeProvider {
   }
 
   get provider(): SandboxProvider {
-    return { start: (spec: SandboxSpec) => this.#start(spec) } as unknown as SandboxProvider
+    const start = (spec: BridgeSpec) => this.#start(spec)
+    return { start, expectStart: () => {} } as unknown as SandboxProvider
   }
 
-  async #start(spec: SandboxSpec): Promise<SandboxProcess> {
+  async #start(spec: BridgeSpec): Promise<SandboxProcess> {
     if (this.failure) throw this.failure
     await this.gate
     const path = join(this.#dir, `bridge-${this.sandboxes.length}.sock`)
@@ -72,6 +75,7 @@ export class BridgeProvider {
       pids: () => undefined,
       freeze: async () => false,
       thaw: () => {},
+      enclose: () => undefined,
       kill: async () => die(),
     }
   }

@@ -1,0 +1,95 @@
+import { BridgeInterpreter, type Interpreter } from '@ash-ai/sandbox'
+import { AshError, type Language } from '@ash-ai/shared'
+import type { LiveSession } from '../sessions/live-sessions.ts'
+
+const MAX_KERNELS = 8
+
+/** An interpreter that keeps its variables between runs. */
+export interface Kernel {
+  readonly language: Language
+  readonly name: string
+  readonly interpreter: Interpreter
+  runs: number
+  isBusy: boolean
+  readonly startedAt: number
+  lastUsedAt: number
+}
+
+/** The kernels of one live session; they end with its sandbox. */
+export class Kernels {
+  readonly #live: LiveSession
+  readonly #kernels = new Map<string, Promise<Kernel>>()
+
+  constructor(live: LiveSession) {
+    this.#live = live
+  }
+
+  async list(): Promise<Kernel[]> {
+    const started = await Promise.allSettled(this.#kernels.values())
+    return started
+      .flatMap((kernel) => (kernel.status === 'fulfilled' ? [kernel.value] : []))
+      .filter(({ interpreter }) => !interpreter.isOver)
+  }
+
+  /** The kernel, if it is there and alive. */
+  async find(language: Language, name: string): Promise<Kernel | undefined> {
+    const kernel = await this.#kernels.get(keyOf(language, name))?.catch(() => undefined)
+    return kernel && !kernel.interpreter.isOver ? kernel : undefined
+  }
+
+  /** The kernel, started where it is not there; says whether it was. */
+  async get(language: Language, name: string): Promise<{ kernel: Kernel; isNew: boolean }> {
+    const found = await this.find(language, name)
+    if (found) return { kernel: found, isNew: false }
+    return { kernel: await this.#start(language, name), isNew: true }
+  }
+
+  /** Throws where another kernel would be too many. */
+  async assertRoom(language: Language, name: string): Promise<void> {
+    if (!(await this.find(language, name))) await this.#makeRoom()
+  }
+
+  /** Takes the kernel out, without ending it. */
+  forget({ language, name }: Pick<Kernel, 'language' | 'name'>): void {
+    this.#kernels.delete(keyOf(language, name))
+  }
+
+  async #start(language: Language, name: string): Promise<Kernel> {
+    const key = keyOf(language, name)
+    const starting = this.#kernels.get(key)
+    // Somebody else began while it was looked for.
+    if (starting && !(await isOver(starting))) return starting
+    await this.#makeRoom()
+    const started = BridgeInterpreter.start(this.#live.sandbox, language).then((interpreter): Kernel => {
+      const now = Date.now()
+      return { language, name, interpreter, runs: 0, isBusy: false, startedAt: now, lastUsedAt: now }
+    })
+    this.#kernels.set(key, started)
+    started.catch(() => {
+      if (this.#kernels.get(key) === started) this.#kernels.delete(key)
+    })
+    return started
+  }
+
+  async #makeRoom(): Promise<void> {
+    for (const [key, kernel] of this.#kernels) if (await isOver(kernel)) this.#kernels.delete(key)
+    if (this.#kernels.size >= MAX_KERNELS)
+      throw new AshError('too_many_kernels', `A session has at most ${MAX_KERNELS} kernels; delete one`)
+  }
+}
+
+const keyOf = (language: Language, name: string) => `${language} ${name}`
+
+const isOver = (kernel: Promise<Kernel>): Promise<boolean> =>
+  kernel.then(
+    ({ interpreter }) => interpreter.isOver,
+    () => true,
+  )
+
+const kernelsOfSessions = new WeakMap<LiveSession, Kernels>()
+
+export function kernelsOf(live: LiveSession): Kernels {
+  const kernels = kernelsOfSessions.get(live) ?? new Kernels(live)
+  kernelsOfSessions.set(live, kernels)
+  return kernels
+}
