@@ -7,6 +7,10 @@ export const EXIT = {
   unreachable: 3,
   unauthorized: 4,
   notFound: 5,
+  /** Of `ash run`: the run broke off through no fault of the code. */
+  crashed: 70,
+  /** Of `ash run`: the code was stopped after its time. */
+  timeout: 124,
   interrupted: 130,
 } as const
 
@@ -16,8 +20,10 @@ export const EXIT_HELP = `Exit codes:
   2    wrong usage
   3    the server cannot be reached
   4    not authorised
-  5    no such agent, session, checkpoint or file
-  130  interrupted`
+  5    no such agent, session, template, checkpoint or file
+  130  interrupted
+ash run ends as the code does: its own exit code (1 to 125), 1 failed, 124 ran too long,
+130 cancelled, 70 crashed.`
 
 /** A failure with what happened and what to do next, a line each. */
 export class CliError extends Error {
@@ -42,15 +48,25 @@ const NEXT: Partial<Record<ErrorCode, string>> = {
     'Set ASH_API_KEY, or run as the user whose data directory (ASH_DATA_DIR) has the api-key file',
   forbidden: 'Ask whoever runs the server to allow it',
   agent_not_found: 'See which agents there are: ash agent list',
+  template_not_found: 'See which templates there are: ash template list',
   session_not_found: 'See which sessions there are: ash session list',
   credential_not_found: 'See which credentials there are: ash credential list',
+  execution_not_found: 'See what was run: ash execution list <session>',
+  artifact_not_found: 'See what the run left: ash execution show <session> <id>',
+  kernel_not_found: 'See which kernels there are: ash kernel list <session>',
   permission_not_found: 'See what the agent waits for: ash session permissions <id>',
   permission_settled: 'See what the agent waits for: ash session permissions <id>',
   checkpoint_not_found: 'See which checkpoints there are: ash session checkpoints <id>',
   file_not_found: 'See which files there are: ash session files <id>',
   agent_in_use: 'End its sessions first: ash session list, then ash session end <id>',
-  session_ended: 'Create a new session: ash session create <agent>',
-  session_gone: 'Create a new session: ash session create <agent>',
+  template_in_use: 'End its sessions first: ash session list --template <name>, then ash session end <id>',
+  template_conflict: 'Choose another name, or replace one of your own with: ash template create --replace',
+  no_agent: 'Run code in it with: ash run --session <id>. To talk, create one: ash session create <agent>',
+  interpreter_missing: 'Choose another --language, or a template that has it: ash template list',
+  too_many_kernels: 'Delete one: ash kernel list <session>, then ash kernel delete <session> <name>',
+  execution_finished: 'See what came of it: ash execution show <session> <id>',
+  session_ended: 'Create a new session: ash session create',
+  session_gone: 'Create a new session: ash session create',
   session_conflict: 'See how the session is now: ash session show <id>. Then try again',
   session_paused: 'Resume it first: ash session resume <id>',
   no_checkpoint: 'Make one: ash session checkpoint <id>',

@@ -5,13 +5,19 @@ import { addChat } from './commands/chat.ts'
 import { addCredential } from './commands/credential.ts'
 import { addDeploy } from './commands/deploy.ts'
 import { addDoctor } from './commands/doctor.ts'
+import { addExecution } from './commands/execution.ts'
 import { addGarbage } from './commands/garbage.ts'
 import { addHealth } from './commands/health.ts'
+import { addKernel } from './commands/kernel.ts'
 import { addLogs } from './commands/logs.ts'
+import { addRegistry } from './commands/registry.ts'
+import { addRun } from './commands/run.ts'
 import { addSession } from './commands/session.ts'
+import { addExec } from './commands/session-exec.ts'
 import { addStart } from './commands/start.ts'
 import { addStatus } from './commands/status.ts'
 import { addStop } from './commands/stop.ts'
+import { addTemplate } from './commands/template.ts'
 import { readConfig } from './config.ts'
 import { type Context, createClient, type Run } from './context.ts'
 import { EXIT, EXIT_HELP, Interrupted, toFailure } from './failure.ts'
@@ -27,6 +33,12 @@ const COMMANDS = [
   addSession,
   addCredential,
   addChat,
+  addRun,
+  addExec,
+  addTemplate,
+  addRegistry,
+  addExecution,
+  addKernel,
   addHealth,
   addLogs,
   addGarbage,
@@ -38,6 +50,8 @@ Examples:
   $ ash start                            start a server on this machine
   $ ash deploy examples/hosted-agent     deploy a folder with a CLAUDE.md
   $ ash chat hosted-agent "Hello"        talk to it
+  $ ash run script.py                    run code in a sandbox
+  $ ash run -c "6 * 7"
 
 ${EXIT_HELP}
 
@@ -76,7 +90,7 @@ export async function main(args: string[]): Promise<number> {
 
 export function createProgram(run: Run): Command {
   const program = new Command('ash')
-    .description('Deploys agent folders and talks to them.')
+    .description('Deploys agent folders and talks to them; runs code in sandboxes.')
     .version(readVersion())
     .option('--url <url>', 'address of the server (ASH_SERVER_URL)')
     .option('--json', 'JSON on stdout: one document, or one a line for streams')

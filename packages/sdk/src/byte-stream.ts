@@ -7,6 +7,7 @@ export class ByteStream implements AsyncIterable<Uint8Array> {
   readonly #deadline: Deadline
   readonly #idleTimeoutMs: number
   readonly #baseUrl: string
+  readonly headers: Headers
 
   constructor(
     response: Response,
@@ -16,11 +17,12 @@ export class ByteStream implements AsyncIterable<Uint8Array> {
     baseUrl: string,
   ) {
     const type = response.headers.get('content-type') ?? ''
-    if (!type.startsWith(mediaType)) {
+    if (mediaType !== '*/*' && !type.startsWith(mediaType)) {
       // The error below is the news; that the unwanted body could not be dropped is not.
       response.body?.cancel().catch(() => {})
       throw new AshReplyError(`Expected ${mediaType}, got "${type}"`, { status: response.status })
     }
+    this.headers = response.headers
     this.#reader = response.body?.getReader()
     this.#deadline = deadline
     this.#idleTimeoutMs = idleTimeoutMs

@@ -1,6 +1,7 @@
 import {
   DEFAULT_HOST,
   DEFAULT_PORT,
+  type Execution,
   type GarbageReport,
   type GarbageRequest,
   type Health,
@@ -9,10 +10,15 @@ import {
 import { AgentClient } from './agent-client.ts'
 import { CheckpointClient } from './checkpoint-client.ts'
 import { CredentialClient } from './credential-client.ts'
+import { ExecutionClient } from './execution-client.ts'
+import type { ExecutionStream } from './execution-stream.ts'
 import { FileClient } from './file-client.ts'
 import { Http, type RequestOptions } from './http.ts'
+import { KernelClient } from './kernel-client.ts'
 import { LONG_TIMEOUT_MS } from './long-timeout.ts'
+import { type ExecuteOptions, execute, executeStream, type SingleRun } from './run-code.ts'
 import { SessionClient } from './session-client.ts'
+import { TemplateClient } from './template-client.ts'
 import { WorkspaceClient } from './workspace-client.ts'
 
 export interface AshClientOptions {
@@ -39,6 +45,9 @@ export class AshClient {
   readonly files: FileClient
   readonly workspace: WorkspaceClient
   readonly credentials: CredentialClient
+  readonly executions: ExecutionClient
+  readonly kernels: KernelClient
+  readonly templates: TemplateClient
   readonly #http: Http
 
   constructor(options: AshClientOptions = {}) {
@@ -56,6 +65,19 @@ export class AshClient {
     this.files = new FileClient(this.#http)
     this.workspace = new WorkspaceClient(this.#http)
     this.credentials = new CredentialClient(this.#http)
+    this.executions = new ExecutionClient(this.#http)
+    this.kernels = new KernelClient(this.#http)
+    this.templates = new TemplateClient(this.#http)
+  }
+
+  /** Runs code in a session of its own and waits for its outcome, also that of code that failed: `status` says. */
+  async execute(run: SingleRun, options: ExecuteOptions = {}): Promise<Execution> {
+    return await execute(this.#http, run, options)
+  }
+
+  /** Runs code at once; failures, a refusal among them, appear where the stream is consumed. */
+  executeStream(run: Omit<SingleRun, 'async'>, options: ExecuteOptions = {}): ExecutionStream {
+    return executeStream(this.#http, run, options)
   }
 
   /** Facts about the server; needs no key. */

@@ -1,4 +1,4 @@
-import { isAshError, parseSSE } from '@ash-ai/shared'
+import { isAshError, parseSSE, type SSEFrame } from '@ash-ai/shared'
 import type { ByteStream } from './byte-stream.ts'
 import { sleep } from './deadline.ts'
 import { AshConnectionError, AshReplyError } from './errors.ts'
@@ -16,9 +16,18 @@ export interface FollowOptions extends RequestOptions {
 const MAX_RECONNECTS = 8
 
 /** A stream that is being opened, and how to ask for it again while it has brought nothing. */
-export interface FirstStream {
+interface FirstStream {
   opening: Promise<ByteStream>
   again: () => Promise<ByteStream>
+}
+
+/** Where frames come from, over as many connections as that takes. */
+interface FrameSource {
+  first?: FirstStream | undefined
+  /** Goes on after an entry of the log; undefined where nothing can follow it. */
+  open(after: number): Promise<ByteStream> | undefined
+  after?: number | undefined
+  signal?: AbortSignal | undefined
 }
 
 /**
@@ -31,31 +40,46 @@ export async function* readLog(
   options: FollowOptions,
   first?: FirstStream,
 ): AsyncGenerator<SessionEvent> {
-  const position = new LogPosition(options.after)
-  const open = () =>
-    http.stream({
-      ...options,
-      method: 'GET',
-      path: sessionPath(sessionId, 'stream'),
-      headers: { 'last-event-id': String(position.seq) },
-    })
+  const open = (after: number) => openLog(http, sessionId, after, options)
+  const { after, signal } = options
+  for await (const frame of readFrames({ first, open, after, signal })) yield toEvent(frame)
+}
+
+export function openLog(
+  http: Http,
+  sessionId: string,
+  after: number,
+  options: RequestOptions,
+): Promise<ByteStream> {
+  return http.stream({
+    ...options,
+    method: 'GET',
+    path: sessionPath(sessionId, 'stream'),
+    headers: { 'last-event-id': String(after) },
+  })
+}
+
+/** Frames, those with an id once each. Ends where the source has nothing more to open. */
+export async function* readFrames(source: FrameSource): AsyncGenerator<SSEFrame> {
+  const { first, signal } = source
+  const position = new LogPosition(source.after)
   let isPlaced = first === undefined
-  let stream = first?.opening ?? open()
-  for (let tries = 0; ; stream = isPlaced || !first ? open() : first.again()) {
+  const next = () => (isPlaced || !first ? source.open(position.seq) : first.again())
+  for (let stream = first?.opening ?? next(), tries = 0; stream; stream = next()) {
     let failure: Error = new AshConnectionError('lost', 'The server closed the event stream')
     try {
       for await (const frame of parseSSE(await stream)) {
         if (frame.id !== undefined && !position.advance(frame.id)) continue
         tries = 0
         isPlaced = true
-        yield toEvent(frame)
+        yield frame
       }
     } catch (error) {
       if (!isPassing(error)) throw error
       failure = error
     }
     if (tries >= MAX_RECONNECTS) throw failure
-    await sleep(backoffMs(tries++), options.signal)
+    await sleep(backoffMs(tries++), signal)
   }
 }
 

@@ -2,6 +2,8 @@ import type {
   CheckpointEventData,
   DoneEventData,
   ErrorEventData,
+  ExecutionEventData,
+  OutputEventData,
   PermissionEventData,
   SSEFrame,
   TurnEventData,
@@ -14,6 +16,9 @@ export interface SdkMessage {
   [field: string]: unknown
 }
 
+export type ExecutionEvent = { type: 'execution'; id: string } & ExecutionEventData
+export type OutputEvent = { type: 'output'; id: string } & OutputEventData
+
 /**
  * One event of a session. `id` is the position in the session's log (`12`), or for a preview that is not
  * stored, the position it follows and a number (`12.3`).
@@ -25,6 +30,9 @@ export type SessionEvent =
   | ({ type: 'permission_request'; id: string } & PermissionEventData)
   | ({ type: 'done'; id: string } & DoneEventData)
   | ({ type: 'error'; id: string } & ErrorEventData)
+  /** How code that was run stands now, and what it wrote. */
+  | ExecutionEvent
+  | OutputEvent
   /** Files and conversation are saved up to here. */
   | { type: 'checkpoint'; id: string; checkpoint: CheckpointEventData }
   | { type: 'status' | 'log' | 'limit' | 'egress_denied'; id: string; data: Record<string, unknown> }
@@ -46,6 +54,10 @@ export function toEvent(frame: SSEFrame): SessionEvent {
       return { type: event, id, ...withText<DoneEventData>(data, event, 'turnId') }
     case 'error':
       return { type: event, id, ...withText<ErrorEventData>(data, event, 'code') }
+    case 'execution':
+      return { type: event, id, ...withText<ExecutionEventData>(data, event, 'executionId', 'status') }
+    case 'output':
+      return { type: event, id, ...withText<OutputEventData>(data, event, 'executionId', 'stream', 'text') }
     case 'checkpoint':
       return { type: event, id, checkpoint: withText<CheckpointEventData>(data, event, 'id') }
     case 'status':
@@ -81,7 +93,8 @@ export class LogPosition {
   }
 }
 
-function parseData(frame: SSEFrame): unknown {
+/** The data of a frame, which is always JSON. */
+export function parseData(frame: SSEFrame): unknown {
   try {
     return JSON.parse(frame.data)
   } catch {
@@ -90,7 +103,7 @@ function parseData(frame: SSEFrame): unknown {
 }
 
 /** `data` as an object in which the named fields are strings: those this client itself relies on. */
-function withText<T extends object>(data: unknown, event: string, ...fields: (keyof T & string)[]): T {
+export function withText<T extends object>(data: unknown, event: string, ...fields: (keyof T & string)[]): T {
   const isObject = typeof data === 'object' && data !== null && !Array.isArray(data)
   if (!isObject || !fields.every((field) => typeof (data as Record<string, unknown>)[field] === 'string')) {
     throw new AshReplyError(`A "${event}" event does not have the form agreed on`)

@@ -53,6 +53,16 @@ export class Http {
     return reply as T
   }
 
+  /** A reply that is any JSON at all. */
+  async value(request: HttpRequest): Promise<unknown> {
+    const text = await this.#request(request, (response) => response.text())
+    try {
+      return JSON.parse(text)
+    } catch {
+      throw new AshReplyError(`The reply to ${request.method} ${request.path} is not JSON`)
+    }
+  }
+
   /** For replies whose content says nothing beyond success; may be empty. */
   async done(request: HttpRequest): Promise<void> {
     await this.#request(request, (response) => response.arrayBuffer())

@@ -3,10 +3,15 @@ import { AshError, isRelativePath } from '@ash-ai/shared'
 export const agentPath = (name: string, ...rest: string[]) => toPath('agents', name, ...rest)
 export const credentialPath = (name: string) => toPath('credentials', name)
 export const sessionPath = (id: string, ...rest: string[]) => toPath('sessions', id, ...rest)
+export const templatePath = (name: string) => toPath('templates', name)
 
-export function filePath(sessionId: string, path: string): string {
+export const filePath = (sessionId: string, path: string) => sessionPath(sessionId, 'files', ...partsOf(path))
+export const artifactPath = (sessionId: string, executionId: string, path: string) =>
+  sessionPath(sessionId, 'executions', executionId, 'artifacts', ...partsOf(path))
+
+function partsOf(path: string): string[] {
   if (!isRelativePath(path)) throw new AshError('path_invalid', `"${path}" is not a path inside a workspace`)
-  return sessionPath(sessionId, 'files', ...path.split('/'))
+  return path.split('/')
 }
 
 function toPath(...parts: string[]): string {

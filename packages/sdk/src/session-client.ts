@@ -5,6 +5,7 @@ import {
   type EventType,
   type ExecReply,
   type ExecRequest,
+  type Execution,
   type ForkRequest,
   type InterruptReply,
   type LogEntry,
@@ -22,13 +23,16 @@ import {
 import type { PageOptions } from './agent-client.ts'
 import { type FollowOptions, readLog } from './event-stream.ts'
 import type { SessionEvent } from './events.ts'
+import type { ExecutionStream } from './execution-stream.ts'
 import type { Http, HttpRequest, RequestOptions } from './http.ts'
 import { LONG_TIMEOUT_MS } from './long-timeout.ts'
 import { sessionPath } from './paths.ts'
+import { type ExecuteOptions, execute, executeStream, type SessionRun } from './run-code.ts'
 import { Turn } from './turn.ts'
 
 export interface SessionListOptions extends PageOptions {
   agent?: string | undefined
+  template?: string | undefined
   status?: SessionStatus | undefined
 }
 
@@ -60,7 +64,7 @@ export type ResumedSession = Session & { resumed: ResumePath }
 /** What an `exec` may take longer than the command itself: the session may have to resume first. */
 const EXEC_MARGIN_MS = 30_000
 
-/** Sessions: the conversations, with their turns and commands. */
+/** Sessions: conversations and code, with their turns, runs and commands. */
 export class SessionClient {
   readonly #http: Http
 
@@ -76,8 +80,8 @@ export class SessionClient {
   }
 
   async list(options: SessionListOptions = {}): Promise<{ sessions: Session[]; nextCursor?: string }> {
-    const { agent, status, limit, cursor, ...rest } = options
-    const query = { agent, status, limit, cursor }
+    const { agent, template, status, limit, cursor, ...rest } = options
+    const query = { agent, template, status, limit, cursor }
     return await this.#http.json({ ...rest, method: 'GET', path: '/api/sessions', query }, 'sessions')
   }
 
@@ -207,6 +211,16 @@ export class SessionClient {
     const timeoutMs = (command.timeout ?? DEFAULT_EXEC_TIMEOUT_MS) + EXEC_MARGIN_MS
     const path = sessionPath(id, 'exec')
     return await this.#http.json({ timeoutMs, ...options, method: 'POST', path, json: command }, 'exitCode')
+  }
+
+  /** Runs code and waits for its outcome, also that of code that failed: `status` says. */
+  async execute(id: string, run: SessionRun, options: ExecuteOptions = {}): Promise<Execution> {
+    return await execute(this.#http, run, options, id)
+  }
+
+  /** Runs code at once; failures, a refusal among them, appear where the stream is consumed. */
+  executeStream(id: string, run: Omit<SessionRun, 'async'>, options: ExecuteOptions = {}): ExecutionStream {
+    return executeStream(this.#http, run, options, id)
   }
 
   async #moveTo(path: string, json: object, options?: RequestOptions): Promise<Session> {

@@ -69,6 +69,10 @@ async function openSession(context: Context, agent: string, options: ChatOptions
           { signal },
         )
       : await client.sessions.get(options.session, { signal })
+  if (session.agentName === undefined) {
+    const next = `Run code in it with: ash run --session ${session.id} …`
+    throw new CliError(EXIT.usage, `Session ${session.id} has no agent`, next)
+  }
   if (session.agentName !== agent) {
     const next = `Use: ash chat ${session.agentName} --session ${session.id}`
     throw new CliError(EXIT.usage, `Session ${session.id} belongs to ${session.agentName}`, next)

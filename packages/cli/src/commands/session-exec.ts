@@ -2,27 +2,34 @@ import { type Command, InvalidArgumentError } from 'commander'
 import { addCommand, type Context, type Run } from '../context.ts'
 import { CliError, EXIT } from '../failure.ts'
 
-export function addExec(session: Command, run: Run): void {
-  addCommand(session, 'exec <id> <command>', "Run a shell command in the session's sandbox.", [
-    'ash session exec $id "ls -la"',
-    'ash session exec $id "npm test" --timeout 120',
-    'ash session exec $id "cat report.csv" > report.csv',
+const SUMMARY = "Run a shell command in the session's sandbox."
+const HELP = `
+Several words are one command and its arguments, each as it is; options among them need -- before.
+Exits with 1 if the command fails; its own exit code is in --json.`
+
+/** `ash exec` and, the same, `ash session exec`. */
+export function addExec(parent: Command, run: Run): void {
+  const name = parent.parent === null ? 'ash exec' : `ash ${parent.name()} exec`
+  addCommand(parent, 'exec <id> <command...>', SUMMARY, [
+    `${name} $id "ls -la | head"`,
+    `${name} $id --timeout 120 -- npm test --silent`,
+    `${name} $id "cat report.csv" > report.csv`,
   ])
     .option('--timeout <seconds>', 'kill it after so long', toTimeoutMs)
-    .addHelpText('after', '\nExits with 1 if the command fails; its own exit code is in --json.')
+    .addHelpText('after', HELP)
     .action(run(exec))
 }
 
 async function exec(
   context: Context,
   id: string,
-  command: string,
+  words: string[],
   options: { timeout?: number },
 ): Promise<void> {
   const { client, output, signal } = context
   const reply = await client.sessions.exec(
     id,
-    { command, ...(options.timeout !== undefined && { timeout: options.timeout }) },
+    { command: toCommand(words), ...(options.timeout !== undefined && { timeout: options.timeout }) },
     { signal },
   )
   if (reply.exitCode !== 0) context.setExitCode(EXIT.failed)
@@ -35,6 +42,13 @@ async function exec(
   }
   if (reply.exitCode !== 0) output.note(`The command ended with ${reply.exitCode ?? reply.signal}`)
 }
+
+/** One word is a line for the shell; of several each stays one word, whatever is in it. */
+function toCommand(words: string[]): string {
+  return words.length === 1 ? words.join('') : words.map(quote).join(' ')
+}
+
+const quote = (word: string) => (/^[\w./:=@%+,-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`)
 
 function toTimeoutMs(text: string): number {
   const seconds = Number(text)

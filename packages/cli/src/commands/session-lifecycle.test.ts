@@ -69,9 +69,9 @@ test('rollback names the checkpoint', async () => {
 test('list and show tell the state of the sandbox and where a fork comes from', async () => {
   const list = await run(['session', 'list'], { 'GET /api/sessions': { sessions: [FORK, SESSION] } })
   const [header, fork, other] = list.stdout.split('\n')
-  expect(header).toMatch(/^ID +AGENT +STATUS +SANDBOX +LAST ACTIVE +FORK OF$/)
-  expect(fork).toMatch(new RegExp(`^${FORK.id}  helper v1  paused  cold .* ${SESSION.id}$`))
-  expect(other).toMatch(new RegExp(`^${SESSION.id}  helper v1  active  waiting .*Z$`))
+  expect(header).toMatch(/^ID +AGENT OR TEMPLATE +STATUS +SANDBOX +LAST ACTIVE +FORK OF$/)
+  expect(fork).toMatch(new RegExp(`^${FORK.id}  helper v1 +paused  cold .* ${SESSION.id}$`))
+  expect(other).toMatch(new RegExp(`^${SESSION.id}  helper v1 +active  waiting .*Z$`))
   await api?.close()
   const checkpoints = { every: 'pause', keep: 3, keepDays: 2 }
   const shown = { ...FORK, checkpointId: CHECKPOINT.id, checkpoints, autoResume: false }

@@ -1,13 +1,12 @@
 import { createReadStream } from 'node:fs'
-import { open, rename, rm, stat } from 'node:fs/promises'
-import { Readable } from 'node:stream'
-import { pipeline } from 'node:stream/promises'
+import { stat } from 'node:fs/promises'
 import type { Command } from 'commander'
 import { addCommand, type Context, type Run } from '../context.ts'
 import { CliError, EXIT } from '../failure.ts'
 import { dim, green } from '../output.ts'
 import { whileWaiting, withProgress } from '../progress.ts'
 import { sizeOf } from '../quantities.ts'
+import { saveFile } from '../save-file.ts'
 
 export function addWorkspace(session: Command, run: Run): void {
   addCommand(session, 'download <id>', 'Save the workspace as a tar.gz archive.', [
@@ -44,7 +43,7 @@ async function download(context: Context, id: string, flags: DownloadFlags): Pro
     const opening = client.workspace.download(id, { checkpointId: flags.checkpoint, signal })
     const parts = withProgress(await whileWaiting(output, 'Preparing', opening), output, 'Downloaded')
     if (target === '-') return await output.stream(parts)
-    const size = await save(parts, target)
+    const size = await saveFile(parts, target)
     output.result({ savedTo: target, size }, [green('✓'), ` Saved to ${target}`, dim(`, ${sizeOf(size)}`)])
   } finally {
     ending.abort()
@@ -55,28 +54,6 @@ function checkStdout({ output }: Context): void {
   if (!output.isJson && process.stdout.isTTY !== true) return
   const what = output.isJson ? 'With --json stdout is for JSON' : 'An archive is not for a terminal'
   throw new CliError(EXIT.usage, what, 'Name a file with --output, or pipe stdout into another program')
-}
-
-/** Part of an archive is none: a file appears when it is whole, and until then an earlier one stays. */
-async function save(parts: AsyncIterable<Uint8Array>, file: string): Promise<number> {
-  const present = await stat(file).catch(() => undefined)
-  // A device or a pipe is written to as it is.
-  if (present && !present.isFile()) return write(parts, file)
-  const part = `${file}.part`
-  try {
-    const size = await write(parts, part)
-    await rename(part, file)
-    return size
-  } catch (error) {
-    await rm(part, { force: true })
-    throw error
-  }
-}
-
-async function write(parts: AsyncIterable<Uint8Array>, file: string): Promise<number> {
-  const target = (await open(file, 'w')).createWriteStream()
-  await pipeline(Readable.from(parts), target)
-  return target.bytesWritten
 }
 
 async function upload(context: Context, id: string, file: string, flags: { replace?: true }): Promise<void> {

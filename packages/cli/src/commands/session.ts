@@ -1,11 +1,11 @@
-import type { CheckpointSettings, Session, SessionStatus } from '@ash-ai/sdk'
+import type { Session, SessionStatus } from '@ash-ai/sdk'
 import { type Command, InvalidArgumentError } from 'commander'
 import { addCommand, type Context, type Run } from '../context.ts'
-import { collect, type EnvOptions, readEnvOptions } from '../env-options.ts'
 import { bold, cyan, dim, type Part } from '../output.ts'
 import { readMessage, runTurn } from '../run-turn.ts'
-import { addPaging, type PagingOptions, showMore, toLimit } from './paging.ts'
+import { addPaging, type PagingOptions, showMore } from './paging.ts'
 import { addCheckpoints } from './session-checkpoints.ts'
+import { addCreate } from './session-create.ts'
 import { addEvents } from './session-events.ts'
 import { addExec } from './session-exec.ts'
 import { addFiles } from './session-files.ts'
@@ -19,20 +19,7 @@ export function addSession(program: Command, run: Run): void {
     'ash session send $id "What is in this folder?"',
     'ash session end $id',
   ])
-  addCommand(session, 'create <agent>', 'Create a session and print its id.', [
-    'id=$(ash session create hosted-agent)',
-    'ash session create hosted-agent --model claude-sonnet-4-5 --env REGION=eu',
-    'ash session create hosted-agent --checkpoint-every pause --keep 10 --no-auto-resume',
-  ])
-    .option('--model <model>', 'the model to use')
-    .option('-e, --env <NAME=value>', 'a variable for the session; repeatable', collect)
-    .option('--env-file <file>', 'variables from a file; repeatable', collect)
-    .option('--credential <name>', 'a credential that it may use; repeatable', collect)
-    .option('--checkpoint-every <when>', 'turn or pause; default turn', toEvery)
-    .option('--keep <count>', 'keep the newest so many checkpoints', toLimit)
-    .option('--keep-days <days>', 'keep no older checkpoints', toLimit)
-    .option('--no-auto-resume', 'once paused, it refuses messages until it is resumed')
-    .action(run(create))
+  addCreate(session, run)
   addCommand(session, 'send <id> <message>', 'Send a message and print the answer as it comes.', [
     'ash session send $id "What is in this folder?"',
     'git diff | ash session send $id -',
@@ -48,6 +35,7 @@ export function addSession(program: Command, run: Run): void {
       'ash session list --agent hosted-agent --status active --json',
     ])
       .option('--agent <name>', 'only of this agent')
+      .option('--template <name>', 'only with this template')
       .option('--status <status>', 'only in this status', toStatus),
   ).action(run(list))
   addCommand(session, 'get <id>', 'Show a session.', ['ash session get $id', 'ash session get $id --json'])
@@ -60,44 +48,6 @@ export function addSession(program: Command, run: Run): void {
   addFiles(session, run)
   addWorkspace(session, run)
   addPermissions(session, run)
-}
-
-type CreateOptions = EnvOptions & {
-  model?: string
-  credential?: string[]
-  checkpointEvery?: Every
-  keep?: number
-  keepDays?: number
-  autoResume: boolean
-}
-
-async function create(context: Context, agent: string, options: CreateOptions): Promise<void> {
-  const { client, config, output, signal } = context
-  const env = await readEnvOptions(config, options)
-  const session = await client.sessions.create(
-    {
-      agent,
-      env,
-      ...(options.model !== undefined && { model: options.model }),
-      ...(options.credential && { credentials: options.credential }),
-      ...checkpointSettings(options),
-      ...(!options.autoResume && { autoResume: false }),
-    },
-    { signal },
-  )
-  output.result({ session }, [session.id])
-  if (!output.isJson) output.note('Next: ', cyan(`ash session send ${session.id} "Hello"`))
-}
-
-function checkpointSettings({ checkpointEvery: every, keep, keepDays }: CreateOptions): {
-  checkpoints?: CheckpointSettings
-} {
-  const checkpoints = {
-    ...(every !== undefined && { every }),
-    ...(keep !== undefined && { keep }),
-    ...(keepDays !== undefined && { keepDays }),
-  }
-  return Object.keys(checkpoints).length === 0 ? {} : { checkpoints }
 }
 
 interface SendFlags {
@@ -115,7 +65,7 @@ async function send(context: Context, id: string, message: string, flags: SendFl
   if (!output.isJson) output.note('Next: ', cyan(`ash session events ${id} --turn ${accepted.turnId}`))
 }
 
-type ListOptions = PagingOptions & { agent?: string; status?: SessionStatus }
+type ListOptions = PagingOptions & { agent?: string; template?: string; status?: SessionStatus }
 
 async function list({ client, output, signal }: Context, options: ListOptions): Promise<void> {
   const page = await client.sessions.list({ ...options, signal })
@@ -123,14 +73,21 @@ async function list({ client, output, signal }: Context, options: ListOptions): 
   const hasForks = page.sessions.some(({ parentSessionId }) => parentSessionId !== undefined)
   const rows = page.sessions.map((session) => [
     session.id,
-    `${session.agentName} v${session.agentVersion}`,
+    sourceOf(session),
     session.status,
     session.sandboxState,
     session.lastActiveAt,
     ...(hasForks ? [session.parentSessionId ?? ''] : []),
   ])
-  const header = ['ID', 'AGENT', 'STATUS', 'SANDBOX', 'LAST ACTIVE', ...(hasForks ? ['FORK OF'] : [])]
-  if (rows.length === 0) output.note('No sessions. Create one with: ash session create <agent>')
+  const header = [
+    'ID',
+    'AGENT OR TEMPLATE',
+    'STATUS',
+    'SANDBOX',
+    'LAST ACTIVE',
+    ...(hasForks ? ['FORK OF'] : []),
+  ]
+  if (rows.length === 0) output.note('No sessions. Create one with: ash session create')
   else output.table(header, rows)
   showMore(output, page.nextCursor)
 }
@@ -141,7 +98,11 @@ async function get({ client, output, signal }: Context, id: string): Promise<voi
   output.result(
     { session },
     [bold(session.id), ` ${session.status}`],
-    ...fact('Agent', `${session.agentName} version ${session.agentVersion}`),
+    ...fact('Agent', session.agentName && `${session.agentName} version ${session.agentVersion}`),
+    ...fact('Template', session.template),
+    ...fact('Mode', session.agentName === undefined ? session.mode : undefined),
+    ...fact('For', session.agentId),
+    ...fact('Languages', session.agentName === undefined ? session.languages.join(', ') : undefined),
     ...fact('Isolation', `${session.isolation} (${session.provider})`),
     ...fact('Sandbox', session.sandboxState),
     ...fact('Model', session.model),
@@ -154,6 +115,10 @@ async function get({ client, output, signal }: Context, id: string): Promise<voi
     ...fact('Error', error && `${error.code}: ${error.message}`),
   )
 }
+
+/** What it was made of. */
+const sourceOf = ({ agentName, agentVersion, template = '' }: Session) =>
+  agentName === undefined ? template : `${agentName} v${agentVersion}`
 
 const fact = (name: string, value: string | undefined): Part[][] =>
   value === undefined ? [] : [[dim(`  ${name.padEnd(13)}`), value]]
@@ -172,11 +137,4 @@ function toStatus(text: string): SessionStatus {
   const status = STATUSES.find((known) => known === text)
   if (status === undefined) throw new InvalidArgumentError(`Give one of ${STATUSES.join(', ')}.`)
   return status
-}
-
-type Every = NonNullable<CheckpointSettings['every']>
-
-function toEvery(text: string): Every {
-  if (text === 'turn' || text === 'pause') return text
-  throw new InvalidArgumentError('Give turn or pause.')
 }
