@@ -269,7 +269,7 @@ describe('the layer of an agent version', () => {
     await expect(server.client.sessions.create({ agent: 'deep' })).rejects.toMatchObject({
       code: 'setup_failed',
       message: expect.stringMatching(
-        /^What the set-up of the agent made cannot be copied\. A path may be too long/,
+        /^What the set-up made cannot be copied\. A path may be too long/,
       ),
     })
     expect([...(await layersOf('deep')), ...(await buildsUnderWay())]).toEqual([])
@@ -308,7 +308,7 @@ describe('the layer of an agent version', () => {
     await deployTestAgent(server.client, 'doomed', { 'install.sh': 'kill -9 -1' })
     await expect(server.client.sessions.create({ agent: 'doomed' })).rejects.toMatchObject({
       code: 'setup_failed',
-      message: 'The set-up of the agent did not end: The sandbox ended unexpectedly',
+      message: 'The set-up did not end: The sandbox ended unexpectedly',
     })
     expect(await buildsUnderWay()).toEqual([])
     await endAll('doomed')

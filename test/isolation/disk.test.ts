@@ -1,7 +1,7 @@
 import { execFile, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync } from 'node:fs'
-import { chmod, mkdir, mkdtemp, open, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
+import { chmod, mkdir, mkdtemp, open, readdir, readFile, rm, stat, statfs, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
@@ -314,6 +314,70 @@ describe.runIf(isRoot)('a disk that is an image', () => {
     expect(await readFile(join(dirs.disk, 'note'), 'utf8')).toBe('kept')
     await next.remove(dirs)
     await next.close()
+  })
+
+  const readyOnes = async () =>
+    (await readdir(join(dataDir, 'sandboxes'))).filter((name) => name.startsWith('.ready-'))
+
+  test('for work that is over soon is made ahead of time, and moved to where it is needed', async () => {
+    const [first, second] = [newDirs(), newDirs()]
+    await disk.acquire(first, DISK_MB, { isBrief: true })
+    await eventually(readyOnes, (names) => names.length === 3)
+    const ready = await readyOnes()
+    await disk.acquire(second, DISK_MB, { isBrief: true })
+    expect(ready.filter((name) => !existsSync(join(dataDir, 'sandboxes', name)))).toHaveLength(1)
+    expect((await mounts()).join()).toContain(second.disk)
+    const { bsize, blocks } = await statfs(second.disk)
+    expect(bsize * blocks).toBeLessThanOrEqual(DISK_MB * MB)
+    expect((await readdir(second.disk)).sort()).toEqual(['.workspace', 'home', 'lost+found'])
+    expect((await stat(second.root)).mode & 0o777).toBe(0o711)
+    for (const dirs of [first, second]) {
+      disk.release(dirs)
+      await disk.remove(dirs)
+    }
+    await disk.close()
+    expect(await readyOnes()).toEqual([])
+    await expectNothingMounted()
+  })
+
+  test('made ahead of time is not moved over folders that are there', async () => {
+    const [first, second] = [newDirs(), newDirs()]
+    await disk.acquire(first, DISK_MB, { isBrief: true })
+    await eventually(readyOnes, (names) => names.length === 3)
+    await mkdir(second.run, { recursive: true })
+    await writeFile(join(second.run, 'socket'), '')
+    await disk.acquire(second, DISK_MB, { isBrief: true })
+    expect((await mounts()).join()).toContain(second.disk)
+    expect(existsSync(join(second.run, 'socket'))).toBe(true)
+  })
+
+  test('holds an interpreter to its size, and gives back what the next can use', async () => {
+    const manager = new SandboxManager({
+      provider: createProvider('bwrap', undefined, disk.enforcement),
+      disk,
+      runtime,
+      upstream: { baseUrl: 'http://127.0.0.1:9', apiKey: 'none' },
+      modelIdleTimeoutMs: 10_000,
+      env: {},
+    })
+    for (let round = 0; round < 2; round++) {
+      const dirs = newDirs()
+      const interpreter = await manager.startInterpreter({
+        sandboxId: `disk-${process.pid}-${made++}`,
+        language: 'python',
+        dirs,
+        owner: nextOwner(),
+        limits: { ...DEFAULT_LIMITS, diskMb: DISK_MB },
+      })
+      const code = 'with open("big", "wb") as f:\n  while True: f.write(bytes(1_000_000))'
+      const outcome = await interpreter.run({ kind: 'script', code, timeoutMs: 20_000 }, () => {})
+      expect(outcome).toMatchObject({ status: 'failed', error: { name: 'OSError' } })
+      expect(outcome.error?.message).toContain('No space left on device')
+      await interpreter.stop()
+      expect((await stat(join(dirs.workspace, 'big'))).size).toBeLessThan(DISK_MB * MB)
+      await disk.remove(dirs)
+      expect(existsSync(dirs.root)).toBe(false)
+    }
   })
 
   test('that a crash of the machine left in disorder is repaired before it is mounted', async () => {

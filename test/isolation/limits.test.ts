@@ -87,9 +87,29 @@ describe('the limits of this machine', () => {
     await once(child.stdout ?? child, 'data')
   })
 
+  test('an enclosure below dies alone, with what hides in it, and counts as part of the group', async () => {
+    await make({ processes: 30 })
+    const other = await startUnder(group, 'sleep 300')
+    const child = spawn('bash', ['-c', 'read -r _; env -i setsid sleep 300 & echo up; sleep 300'], {
+      stdio: ['pipe', 'pipe', 'inherit'],
+    })
+    await group.add(child.pid ?? 0)
+    const enclosure = group.enclose('run-1', child.pid ?? 0)
+    child.stdin.end('go\n')
+    await once(child.stdout, 'data')
+    expect(group.pids()).toEqual(expect.arrayContaining([child.pid, other.pid]))
+    expect((await group.usage()).processes).toBeGreaterThanOrEqual(3)
+    await enclosure?.kill()
+    expect((await exitOf(child)).signal).toBe('SIGKILL')
+    expect(await enclosure?.cpuMs()).toBeGreaterThan(0)
+    await enclosure?.remove()
+    expect(group.pids()).toEqual([other.pid])
+  })
+
   test('leftovers of a killed server are removed with what runs in them', async () => {
     await make({})
     const child = await startUnder(group, 'sleep 300')
+    group.enclose('run-1', child.pid ?? 0)
     await backend.removeLeftovers()
     expect((await exitOf(child)).signal).toBe('SIGKILL')
     expect(await group.usage()).toMatchObject({ processes: 0, memoryBytes: 0 })

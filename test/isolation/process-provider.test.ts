@@ -1,10 +1,12 @@
 import { createProvider } from '@ash-ai/sandbox'
-import { describeSandboxProvider } from '@ash-ai/sandbox/testing'
+import { describeInterpreters, describeSandboxProvider } from '@ash-ai/sandbox/testing'
 import { makeProviderFixture } from './support/provider-fixture.ts'
 
-describeSandboxProvider('process', () =>
+const make = () =>
   makeProviderFixture(createProvider('process'), {
     nextOwner: () => undefined,
     ownVariables: ['IS_SANDBOX'],
-  }),
-)
+  })
+
+describeSandboxProvider('process', make)
+describeInterpreters('process', make, { isolation: false, groups: false })

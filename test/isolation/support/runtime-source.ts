@@ -1,13 +1,14 @@
 import { execFileSync } from 'node:child_process'
 import { existsSync } from 'node:fs'
 import { createRequire } from 'node:module'
+import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import type { RuntimeSource } from '@ash-ai/sandbox'
 
 /** This Node, the bundled bridge and the real `claude` of the workspace. */
 export function workspaceRuntime(): RuntimeSource {
   const bridge = fileURLToPath(import.meta.resolve('@ash-ai/bridge/bundle'))
-  if (!existsSync(bridge)) {
+  if (!existsSync(bridge) || !existsSync(join(dirname(bridge), 'kernels'))) {
     execFileSync(process.execPath, [
       fileURLToPath(new URL('../../../scripts/bundle-bridge.mjs', import.meta.url)),
     ])
