@@ -1,12 +1,13 @@
 import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { MAX_FILE_BYTES } from '@ash-ai/shared'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { base64, deployTestAgent } from './support/conversation.ts'
 import type { RawRequest } from './support/raw-http.ts'
 import { expectNothingChanges, expectRefused, invalid, post, type Refusal } from './support/refusals.ts'
 import { startTestServer, type TestServer } from './support/test-server.ts'
+
+const DISK_MB = 64
 
 let server: TestServer
 let sessionId: string
@@ -17,7 +18,7 @@ beforeAll(async () => {
   outside = await mkdtemp(join(tmpdir(), 'ash-outside-'))
   server = await startTestServer()
   await deployTestAgent(server.client)
-  sessionId = (await server.client.sessions.create({ agent: 'zebra' })).id
+  sessionId = (await server.client.sessions.create({ agent: 'zebra', limits: { diskMb: DISK_MB } })).id
   await writeFile(join(outside, 'secret.txt'), 'outside')
   await plantLinks()
 })
@@ -118,14 +119,13 @@ describe('a file path', () => {
     )
   })
 
-  test('of a file larger than allowed is refused, and nothing of it is left', async () => {
+  test('of a file larger than the disk of the session is refused, and nothing of it is left', async () => {
     const refusal = { status: 413, code: 'payload_too_large' } as const
-    const one = Buffer.alloc(1)
-    const length = { 'content-length': String(MAX_FILE_BYTES + 1) }
-    await refuses({ ...file('PUT', 'big'), headers: length, body: [one] }, refusal)
-    // One byte more than allowed, and no more: the server has then read all that was sent when it refuses.
-    const chunks = Array<Uint8Array>(25).fill(Buffer.alloc(MAX_FILE_BYTES / 25))
-    await refuses({ ...file('PUT', 'big'), body: [...chunks, one] }, refusal)
+    const length = { 'content-length': String(DISK_MB * 1024 ** 2 + 1) }
+    await refuses({ ...file('PUT', 'big'), headers: length, body: [Buffer.alloc(1)] }, refusal)
+    // More than fits, and no more: the server has then read all that was sent when it refuses.
+    const chunks = Array<Uint8Array>(DISK_MB).fill(Buffer.alloc(1024 ** 2))
+    await refuses({ ...file('PUT', 'big'), body: chunks }, { status: 507, code: 'disk_full' })
   })
 })
 

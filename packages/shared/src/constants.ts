@@ -22,7 +22,17 @@ export const DEFAULT_EXEC_TIMEOUT_MS = 30_000
 export const MAX_EXEC_TIMEOUT_MS = 3_600_000
 export const MAX_EXEC_OUTPUT_BYTES = 10 * 1024 * 1024
 
+export const DEFAULT_RUN_TIMEOUT_MS = 300_000
+export const MAX_RUN_TIMEOUT_MS = 3_600_000
+
 /** A client that accepts no byte for this long is dropped; its turn goes on. */
 export const STUCK_CLIENT_TIMEOUT_MS = 30_000
+
+/** Terminals of one session at a time. */
+export const MAX_TERMINALS = 8
+/** Columns or rows. */
+export const MAX_TERMINAL_SIDE = 1000
+/** Of what a terminal says or is told, in one piece. */
+export const MAX_TERMINAL_BYTES = 32 * 1024
 
 export const DEFAULT_TENANT = 'default'

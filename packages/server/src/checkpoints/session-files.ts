@@ -195,7 +195,8 @@ async function saveChanged(deps: SessionDeps, row: SessionRow): Promise<void> {
 
 function folderOf({ dataDir }: SessionDeps, row: SessionRow): Workspace {
   const owner = ownerOf(row)
-  return { root: sessionDirs(dataDir, row.id).workspace, ...(owner && { owner }) }
+  const maxFileBytes = storedLimits(row.limits).diskMb * 1024 ** 2
+  return { root: sessionDirs(dataDir, row.id).workspace, maxFileBytes, ...(owner && { owner }) }
 }
 
 async function open(deps: SessionDeps, row: SessionRow, checkpointId: string): Promise<CheckpointFiles> {

@@ -8,14 +8,18 @@ const MAX_DEPTH = 64
 /** Each pass takes off MAX_DEPTH levels or more; an agent that keeps writing cannot keep us here for ever. */
 const MAX_PASSES = 2000
 
-/** Removes a file, a link (not what it points to), or a folder with all it holds. */
-export async function deleteFile(workspace: Workspace, path: string): Promise<void> {
+/** Removes a file, a link (not what it points to), or a folder: with all it holds, or only if it holds nothing. */
+export async function deleteFile(
+  workspace: Workspace,
+  path: string,
+  { recursive = true } = {},
+): Promise<void> {
   await aboutPath(path, async () => {
     const { folder, name } = await openParent(workspace, path)
     await using parent = folder
     const stats = await parent.stat(name)
     if (!stats.isDirectory()) return await parent.unlink(name)
-    await emptyFolder(parent, name, path)
+    if (recursive) await emptyFolder(parent, name, path)
     await parent.removeFolder(name)
   })
 }

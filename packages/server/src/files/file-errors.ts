@@ -17,6 +17,9 @@ const MEANINGS: Partial<Record<string, [ErrorCode, string]>> = {
   ENAMETOOLONG: ['path_invalid', 'is too long'],
   EACCES: ['path_invalid', 'may not be accessed'],
   EPERM: ['path_invalid', 'may not be accessed'],
+  EINVAL: ['path_invalid', 'cannot be put there'],
+  EEXIST: ['file_exists', 'exists already'],
+  ENOTEMPTY: ['file_exists', 'is a folder that is not empty'],
   EISDIR: ['not_a_file', 'is a folder'],
   ENXIO: ['not_a_file', 'is not a regular file'],
   ENOSPC: ['disk_full', 'was not written: there is no room left for it'],
@@ -30,3 +33,13 @@ function toFileError(error: unknown, path: string): unknown {
 
 export const codeOf = (error: unknown): string =>
   error instanceof Error && 'code' in error ? String(error.code) : ''
+
+/** What `work` finds, or undefined where nothing is there. */
+export async function unlessMissing<Result>(work: Promise<Result>): Promise<Result | undefined> {
+  try {
+    return await work
+  } catch (error) {
+    if (codeOf(error) === 'ENOENT') return undefined
+    throw error
+  }
+}

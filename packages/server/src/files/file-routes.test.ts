@@ -49,6 +49,7 @@ beforeAll(async () => {
       find('write', tenantId, sessionId)
       return write({ root })
     },
+    linkKey: Buffer.alloc(32, 1),
   })
   await app.listen({ port: 0, host: '127.0.0.1' })
 })

@@ -1,7 +1,6 @@
-import type { Stats } from 'node:fs'
 import type { FileEntry } from '@ash-ai/shared'
-import { aboutPath, codeOf } from './file-errors.ts'
-import { Folder, openFolderAt, splitPath, type Workspace } from './workspace-folder.ts'
+import type { FileSource } from './checkpoint-files.ts'
+import { walkFiles } from './walk-files.ts'
 
 export interface FileListing {
   files: FileEntry[]
@@ -9,91 +8,38 @@ export interface FileListing {
   truncated: boolean
 }
 
-/** Names read per request. Each folder must be read whole to be sorted, and a workspace may hold millions. */
-const MAX_NAMES_READ = 100_000
-/** A folder on the way down stays open; below this the rest counts as truncated. */
-const MAX_DEPTH = 100
-
-/** Everything below `path`, names in order and each folder before its content. Links are listed, not followed. */
-export async function listFiles(
-  workspace: Workspace,
-  { path, limit }: { path?: string; limit: number },
-): Promise<FileListing> {
-  const walk: Walk = { files: [], truncated: false, limit, namesLeft: MAX_NAMES_READ }
-  if (path === undefined) {
-    await using root = await Folder.open(workspace.root)
-    await listInto(walk, root, '', 1)
-  } else {
-    const { parents, name } = splitPath(path)
-    await using folder = await aboutPath(path, () => openFolderAt(workspace, [...parents, name]))
-    await listInto(walk, folder, `${path}/`, 1)
-  }
-  return { files: walk.files, truncated: walk.truncated }
-}
-
-interface Walk extends FileListing {
+export interface ListOptions {
+  path?: string | undefined
   limit: number
-  namesLeft: number
+  /** What is in folders below, too; default yes. */
+  recursive?: boolean
+  cursor?: string | undefined
 }
 
-async function listInto(walk: Walk, folder: Folder, prefix: string, depth: number): Promise<void> {
-  for (const name of await readNames(walk, folder)) {
-    if (walk.files.length >= walk.limit) {
-      walk.truncated = true
-      return
-    }
-    const path = prefix + name.toString()
-    const stats = await unlessGone(folder.stat(name))
-    if (!stats) continue
-    walk.files.push(toEntry(path, stats))
-    if (stats.isDirectory()) await listChild(walk, folder, name, path, depth)
-  }
+/** Paths may be long, and an agent decides how long: a page ends before it holds more of them. */
+const MAX_PAGE_CHARS = 4 * 1024 * 1024
+
+/** A page of what is below `path`, names in order and each folder before its content. Links are not followed. */
+export async function listFiles(
+  source: FileSource,
+  { path, limit, recursive = true, cursor }: ListOptions,
+): Promise<FileListing & { nextCursor?: string }> {
+  const files: FileEntry[] = []
+  let chars = 0
+  let last: string | undefined
+  let isFull = false
+  const isComplete = await walkFiles(source, { path, recursive, after: fromCursor(cursor) }, (item) => {
+    isFull = files.length >= limit || (files.length > 0 && chars + item.rawPath.length > MAX_PAGE_CHARS)
+    if (isFull) return false
+    chars += item.rawPath.length
+    last = item.rawPath
+    files.push(item.entry)
+    return true
+  })
+  const nextCursor = isFull && last !== undefined ? { nextCursor: toCursor(last) } : {}
+  return { files, truncated: !isComplete, ...nextCursor }
 }
 
-async function listChild(
-  walk: Walk,
-  parent: Folder,
-  name: Buffer,
-  path: string,
-  depth: number,
-): Promise<void> {
-  if (depth === MAX_DEPTH) {
-    walk.truncated = true
-    return
-  }
-  await using folder = await unlessGone(parent.openFolder(name))
-  if (folder) await listInto(walk, folder, `${path}/`, depth + 1)
-}
-
-async function readNames(walk: Walk, folder: Folder): Promise<Buffer[]> {
-  const names: Buffer[] = []
-  for await (const { name } of folder.items()) {
-    if (walk.namesLeft === 0) {
-      walk.truncated = true
-      break
-    }
-    walk.namesLeft--
-    names.push(name)
-  }
-  return names.sort(Buffer.compare)
-}
-
-/** The sandbox goes on working while we look: what it removes, swaps or locks meanwhile is left out. */
-async function unlessGone<Result>(work: Promise<Result>): Promise<Result | undefined> {
-  try {
-    return await work
-  } catch (error) {
-    if (['ENOENT', 'ENOTDIR', 'ELOOP', 'EACCES'].includes(codeOf(error))) return undefined
-    throw error
-  }
-}
-
-function toEntry(path: string, stats: Stats): FileEntry {
-  return { path, type: typeOf(stats), size: stats.size, modifiedAt: stats.mtime.toISOString() }
-}
-
-function typeOf(stats: Stats): FileEntry['type'] {
-  if (stats.isFile()) return 'file'
-  if (stats.isDirectory()) return 'directory'
-  return stats.isSymbolicLink() ? 'link' : 'other'
-}
+const toCursor = (rawPath: string) => Buffer.from(rawPath, 'latin1').toString('base64url')
+const fromCursor = (cursor: string | undefined) =>
+  cursor === undefined ? undefined : Buffer.from(cursor, 'base64url').toString('latin1')

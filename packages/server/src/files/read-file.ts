@@ -1,23 +1,32 @@
 import { constants } from 'node:fs'
-import type { Readable } from 'node:stream'
+import { Readable } from 'node:stream'
 import { AshError } from '@ash-ai/shared'
 import type { FileSource } from './checkpoint-files.ts'
 import { aboutPath } from './file-errors.ts'
+import { type ByteRange, etagOf, storedEtagOf } from './http-conditions.ts'
 import { openParent, splitPath, type Workspace } from './workspace-folder.ts'
 
 /** For the caller to dispose of, or to read to its end. */
 export interface OpenFile extends AsyncDisposable {
   size: number
   modifiedAt: Date
-  /** Of a file that is not empty. */
-  stream: () => Readable
+  etag: string
+  /** Of a file that is not empty: all of it, or a part. */
+  stream: (range?: ByteRange) => Readable
 }
 
 /** Opens a regular file for reading. */
 export async function openFile(source: FileSource, path: string): Promise<OpenFile> {
   if (!('checkpoint' in source)) return openLive(source, path)
   splitPath(path)
-  return { ...(await source.checkpoint.open(path)), [Symbol.asyncDispose]: async () => {} }
+  const { size, modifiedAt, stream } = await source.checkpoint.open(path)
+  return {
+    size,
+    modifiedAt,
+    etag: storedEtagOf(size, modifiedAt),
+    stream: (range) => (range ? Readable.from(partOf(stream(), range), { objectMode: false }) : stream()),
+    [Symbol.asyncDispose]: async () => {},
+  }
 }
 
 async function openLive(workspace: Workspace, path: string): Promise<OpenFile> {
@@ -26,17 +35,29 @@ async function openLive(workspace: Workspace, path: string): Promise<OpenFile> {
     await using parent = folder
     const handle = await parent.openFile(name, constants.O_RDONLY)
     try {
-      const stats = await handle.stat()
+      const stats = await handle.stat({ bigint: true })
       if (!stats.isFile()) throw new AshError('not_a_file', `"${path}" is not a regular file`)
-      const { size, mtime } = stats
+      const size = Number(stats.size)
       // Not further than it was: the sandbox may be writing to it.
-      const stream = () => handle.createReadStream({ start: 0, end: size - 1 })
-      return { size, modifiedAt: mtime, stream, [Symbol.asyncDispose]: () => handle.close() }
+      const stream = (range = { start: 0, end: size - 1 }) => handle.createReadStream(range)
+      const close = () => handle.close()
+      return { size, modifiedAt: stats.mtime, etag: etagOf(stats), stream, [Symbol.asyncDispose]: close }
     } catch (error) {
       await handle.close()
       throw error
     }
   })
+}
+
+/** Everything before the part has to be read as well: what is stored is verified as it is read. */
+async function* partOf(stream: Readable, { start, end }: ByteRange): AsyncGenerator<Uint8Array> {
+  let position = 0
+  for await (const chunk of stream as AsyncIterable<Buffer>) {
+    const part = chunk.subarray(Math.max(0, start - position), end + 1 - position)
+    position += chunk.length
+    if (part.length > 0) yield part
+    if (position > end) return
+  }
 }
 
 /** The text of a file of at most `maxBytes`. */

@@ -1,11 +1,9 @@
-import { execFileSync, spawn } from 'node:child_process'
+import { execFileSync } from 'node:child_process'
 import {
   chmod,
   link,
   mkdir,
-  mkdtemp,
   readdir,
-  readFile,
   readlink,
   rm,
   stat,
@@ -13,33 +11,28 @@ import {
   writeFile as write,
 } from 'node:fs/promises'
 import { createServer } from 'node:net'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { fileURLToPath } from 'node:url'
-import { isAshError, isRelativePath } from '@ash-ai/shared'
+import { isRelativePath } from '@ash-ai/shared'
 import fc from 'fast-check'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { deleteFile } from './delete-file.ts'
 import { listFiles } from './list-files.ts'
 import { openFile, readText } from './read-file.ts'
+import { HostileWorkspace } from './testing/hostile-workspace.ts'
 import type { Workspace } from './workspace-folder.ts'
 import { checkWritable, writeFile } from './write-file.ts'
 
-let dir: string
+let hostile: HostileWorkspace
 let outside: string
 let workspace: Workspace
 const isRoot = process.getuid?.() === 0
 
 beforeEach(async () => {
-  dir = await mkdtemp(join(tmpdir(), 'ash-files-'))
-  outside = join(dir, 'outside')
-  workspace = { root: join(dir, 'workspace') }
-  await mkdir(join(outside, 'sub'), { recursive: true })
-  await mkdir(workspace.root)
-  await write(join(outside, 'secret.txt'), 'outside')
-  await write(join(outside, 'sub', 'deep.txt'), 'outside')
+  hostile = await HostileWorkspace.create()
+  outside = hostile.outside
+  workspace = { root: hostile.root }
 })
-afterEach(() => rm(dir, { recursive: true, force: true }))
+afterEach(() => hostile.remove())
 
 const at = (path: string) => join(workspace.root, path)
 const put = (path: string, text: string, maxBytes = 1000) =>
@@ -49,15 +42,11 @@ const list = async (path?: string, limit = 1000) =>
   (await listFiles(workspace, { limit, ...(path !== undefined && { path }) })).files.map((file) => file.path)
 const refused = (code: string) => expect.objectContaining({ name: 'AshError', code })
 
-async function expectOutsideUntouched(): Promise<void> {
-  expect((await readdir(outside, { recursive: true })).sort()).toEqual(['secret.txt', 'sub', 'sub/deep.txt'])
-  expect(await readFile(join(outside, 'secret.txt'), 'utf8')).toBe('outside')
-  expect(await readFile(join(outside, 'sub', 'deep.txt'), 'utf8')).toBe('outside')
-}
+const expectOutsideUntouched = () => hostile.expectOutsideUntouched()
 
 describe('plain use', () => {
   test('what is written can be listed, read and deleted', async () => {
-    expect(await put('a/b/c.txt', 'text')).toEqual({ size: 4 })
+    expect(await put('a/b/c.txt', 'text')).toMatchObject({ size: 4 })
     expect(await read('a/b/c.txt')).toBe('text')
     expect(await list()).toEqual(['a', 'a/b', 'a/b/c.txt'])
     await deleteFile(workspace, 'a/b/c.txt')
@@ -132,7 +121,7 @@ describe('plain use', () => {
 
 describe('limits', () => {
   test('a file may be as long as allowed and not a byte longer', async () => {
-    expect(await put('f', '12345', 5)).toEqual({ size: 5 })
+    expect(await put('f', '12345', 5)).toMatchObject({ size: 5 })
     await expect(put('new/folder/f', '123456', 5)).rejects.toEqual(refused('payload_too_large'))
     await expect(put('f', '123456', 5)).rejects.toEqual(refused('payload_too_large'))
     expect(await list()).toEqual(['f'])
@@ -376,33 +365,7 @@ describe('what is not a file', () => {
 })
 
 describe('a folder that is swapped for a link all the time', () => {
-  const MILLISECONDS = 1000
-
-  /** Does `work` over and over meanwhile; counts what came of it. */
-  async function whileSwapping(work: () => Promise<unknown>) {
-    await mkdir(at('folder'), { recursive: true })
-    await symlink(outside, at('link'))
-    const script = fileURLToPath(new URL('./testing/swap-loop.ts', import.meta.url))
-    const child = spawn(process.execPath, [script, workspace.root, String(MILLISECONDS)], {
-      stdio: 'inherit',
-    })
-    const exited = new Promise<number | null>((resolve) => child.once('exit', resolve))
-    const seen = { done: 0, refused: 0 }
-    while (child.exitCode === null) {
-      try {
-        await work()
-        seen.done++
-      } catch (error) {
-        expect(
-          isAshError(error, 'path_invalid') || isAshError(error, 'file_not_found') ? 'refused' : error,
-        ).toBe('refused')
-        seen.refused++
-      }
-    }
-    expect(await exited).toBe(0)
-    expect(Math.min(seen.done, seen.refused)).toBeGreaterThan(10)
-    await expectOutsideUntouched()
-  }
+  const whileSwapping = (work: () => Promise<unknown>) => hostile.whileSwapping(work)
 
   test('reading never shows what is outside', async () => {
     await mkdir(at('folder'))

@@ -1,11 +1,28 @@
-import { constants } from 'node:fs'
-import { type FileHandle, lstat, mkdir, open, opendir, rename, rmdir, unlink } from 'node:fs/promises'
+import { constants, lstatSync, opendirSync } from 'node:fs'
+import {
+  chmod,
+  type FileHandle,
+  lchown,
+  link,
+  lstat,
+  mkdir,
+  open,
+  opendir,
+  readlink,
+  rename,
+  rmdir,
+  symlink,
+  unlink,
+} from 'node:fs/promises'
+import { setImmediate } from 'node:timers/promises'
 import { AshError, isRelativePath, MAX_PATH_CHARS } from '@ash-ai/shared'
 
 /** A folder that untrusted code writes to, and the user its files belong to. */
 export interface Workspace {
   root: string
   owner?: Owner
+  /** No file written through the API may be longer; default MAX_FILE_BYTES. */
+  maxFileBytes?: number
 }
 export interface Owner {
   uid: number
@@ -22,6 +39,9 @@ export interface FolderItem {
 
 const { O_RDONLY, O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK, O_NOCTTY } = constants
 const NEVER_FOLLOW_OR_WAIT = O_NOFOLLOW | O_NONBLOCK | O_NOCTTY
+/** Linux: names a file without opening it, so that what its owner locked away can be named, too. */
+const O_PATH = 0o10000000
+const NAMES_AT_ONCE = 256
 
 /**
  * A directory held open. Its children are reached through the descriptor (`/proc/self/fd/<n>/<name>`), one
@@ -61,18 +81,72 @@ export class Folder {
     return lstat(this.#child(name))
   }
 
+  /** The same at once, for many in a row. */
+  statNow(name: Name) {
+    return lstatSync(this.#child(name))
+  }
+
+  /** The same, exact to the nanosecond. */
+  statExactly(name: Name) {
+    return lstat(this.#child(name), { bigint: true })
+  }
+
+  /** The text of a link, which need not be that of a path. */
+  readLink(name: Name): Promise<Buffer> {
+    return readlink(this.#child(name), { encoding: 'buffer' })
+  }
+
+  /** At most `max` names, in no order, each byte of them a Latin-1 character. */
+  async rawNames(max: number): Promise<{ rawNames: string[]; isComplete: boolean }> {
+    const rawNames: string[] = []
+    // Read at once, a buffer at a time: to wait for each name would take ten times as long.
+    using items = opendirSync(this.#base, { encoding: 'latin1', bufferSize: NAMES_AT_ONCE })
+    for (let item = items.readSync(); item; item = items.readSync()) {
+      if (rawNames.length >= max) return { rawNames, isComplete: false }
+      if (rawNames.push(item.name) % NAMES_AT_ONCE === 0) await setImmediate()
+    }
+    return { rawNames, isComplete: true }
+  }
+
   async *items(): AsyncGenerator<FolderItem> {
     for await (const entry of await opendir(this.#base, { encoding: 'latin1', bufferSize: 256 })) {
       yield { name: Buffer.from(entry.name, 'latin1'), isFolder: entry.isDirectory() }
     }
   }
 
-  async createFolder(name: string, owner: Owner | undefined): Promise<Folder> {
+  async createFolder(name: Name, owner: Owner | undefined): Promise<Folder> {
     await mkdir(this.#child(name), 0o755)
     const folder = await this.openFolder(name)
     await folder.#handle.chmod(0o755)
     if (owner) await folder.#handle.chown(owner.uid, owner.gid)
     return folder
+  }
+
+  /** Of this folder itself. */
+  async setOwnMode(mode: number): Promise<void> {
+    await this.#handle.chmod(mode)
+  }
+
+  async createLink(name: Name, target: Buffer, owner: Owner | undefined): Promise<void> {
+    await symlink(target, this.#child(name))
+    if (owner) await lchown(this.#child(name), owner.uid, owner.gid)
+  }
+
+  /** Of a file or a folder; anything else is refused. */
+  async changeMode(name: Name, mode: number): Promise<'changed' | 'refused'> {
+    const isLinux = process.platform === 'linux'
+    await using handle = await this.openFile(name, isLinux ? O_PATH : O_RDONLY)
+    const stats = await handle.stat()
+    if (!stats.isFile() && !stats.isDirectory()) return 'refused'
+    // Through the descriptor: by its name it could be another file by now.
+    await (isLinux ? chmod(`/proc/self/fd/${handle.fd}`, mode) : handle.chmod(mode))
+    return 'changed'
+  }
+
+  /** Unlike `move` never replaces anything: throws EEXIST. Not for folders. */
+  async moveToNew(name: Name, target: Folder, targetName: string): Promise<void> {
+    await link(this.#child(name), target.#child(targetName))
+    await this.unlink(name)
   }
 
   move(name: Name, target: Folder, targetName: string): Promise<void> {

@@ -20,7 +20,9 @@ export class FilesInMemory implements CheckpointFiles {
   async list({ path, limit }: { path?: string; limit: number }): Promise<FileListing> {
     if (path !== undefined) this.#assertFolder(path)
     const prefix = path === undefined ? '' : `${path}/`
-    const below = [...this.#folders, ...this.#files.keys()].filter((name) => name.startsWith(prefix)).sort()
+    const below = [...this.#folders, ...this.#files.keys()].filter((name) => name.startsWith(prefix))
+    // As a checkpoint has them: a slash counts as less than any character of a name.
+    below.sort((a, b) => (a.replaceAll('/', '\0') < b.replaceAll('/', '\0') ? -1 : 1))
     return { files: below.slice(0, limit).map((name) => this.#entry(name)), truncated: below.length > limit }
   }
 
