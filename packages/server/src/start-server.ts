@@ -39,6 +39,7 @@ import { recoverExecutions, stopExecutions } from './executions/recover-executio
 import { withExecutions } from './executions/with-executions.ts'
 import { createMetrics } from './http/metrics.ts'
 import { locateRuntime } from './locate-runtime.ts'
+import { startPreviewServer } from './previews/preview-server.ts'
 import { applyRegistry, openRegistry } from './registry/apply-registry.ts'
 import { createSandboxStore, forgetSandboxes } from './sandboxes/sandbox-rows.ts'
 import { findSparePlan } from './sandboxes/spare-plans.ts'
@@ -133,6 +134,7 @@ async function start(config: Config, log: FastifyBaseLogger, closers: (() => unk
     disk,
     prices,
     layers,
+    install,
     sandboxUids,
     findPlan: (kind) => findSparePlan({ ...config, db, secrets }, kind),
     log,
@@ -184,7 +186,10 @@ async function start(config: Config, log: FastifyBaseLogger, closers: (() => unk
   await cleanAgentFolders(sessions)
   if (registry) await applyRegistry(sessions, registry, log)
   const recovered = await recoverSessions(sessions)
-  const app = await buildApp({ config, databaseKind: kind, metrics, sessions, log })
+  const { previews: previewConfig, host, apiKey } = config
+  const previews = previewConfig && (await startPreviewServer(sessions, { ...previewConfig, host, apiKey }))
+  closers.push(() => previews?.close())
+  const app = await buildApp({ config, databaseKind: kind, metrics, sessions, previews, log })
   const unused = trackUnused(app.server)
   closers.push(() => closeApp(app, unused, config.shutdownTimeoutMs))
   closers.push(() => stopSessions(sessions, config.shutdownTimeoutMs))
@@ -200,7 +205,14 @@ async function start(config: Config, log: FastifyBaseLogger, closers: (() => unk
   closers.push(startHousekeeping(sessions, config.gcIntervalMs))
   await fillSpares(sessions)
   log.info(
-    { url, database: kind, provider: provider.name, model: config.model.kind, recovered },
+    {
+      url,
+      previews: previews?.base.host,
+      database: kind,
+      provider: provider.name,
+      model: config.model.kind,
+      recovered,
+    },
     'Ash is listening',
   )
   await sessions

@@ -16,6 +16,9 @@ export interface InterpreterPaths {
  */
 const SHELL_PROGRAM = 'set -- "$(PATH=/usr/bin:/bin cat <&3)"; exec 3>&-; eval "shift;$1"'
 
+/** The program that a template names, as far as it is one of Python; otherwise the usual one. */
+export const pythonName = (name = '') => (/^python[0-9.]*$/.test(name) ? name : 'python3')
+
 /** What to start for a language. Nothing of a request is in it: arguments can be read by everybody inside. */
 export function interpreterCommand(language: Language, paths: InterpreterPaths): [string, ...string[]] {
   switch (language) {

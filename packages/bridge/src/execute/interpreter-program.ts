@@ -1,5 +1,11 @@
 import { accessSync, constants, existsSync } from 'node:fs'
-import { AshError, type InterpreterPaths, interpreterCommand, type Language } from '@ash-ai/shared'
+import {
+  AshError,
+  type InterpreterPaths,
+  interpreterCommand,
+  type Language,
+  pythonName,
+} from '@ash-ai/shared'
 
 /** What to start for a language here, given the environment that it will have. */
 export function findProgram(
@@ -17,17 +23,17 @@ export function findProgram(
 }
 
 /** That of the session's own packages, where it has any. */
-function findPython({ VIRTUAL_ENV, PATH = '' }: Record<string, string>): string {
+function findPython({ VIRTUAL_ENV, ASH_PYTHON = '', PATH = '' }: Record<string, string>): string {
   const folders = PATH.split(':').filter((folder) => folder.startsWith('/'))
   const candidates = [
     ...(VIRTUAL_ENV ? [`${VIRTUAL_ENV}/bin/python`] : []),
-    ...folders.map((folder) => `${folder}/python3`),
+    ...folders.map((folder) => `${folder}/${pythonName(ASH_PYTHON)}`),
   ]
   const found = candidates.find(canRun)
   if (found !== undefined) return found
   throw new AshError(
     'interpreter_missing',
-    'Python is not installed where this session runs: install python3 there, or choose javascript or shell',
+    `${pythonName(ASH_PYTHON)} is not installed where this session runs: install it there, or choose javascript or shell`,
   )
 }
 

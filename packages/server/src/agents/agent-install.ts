@@ -47,11 +47,12 @@ export async function needsInstall(blueprint: Pick<Blueprint, 'dir' | 'packages'
 /** Variables by which packages are found. */
 export function installedEnv(
   { pathsInside }: InstallHost,
-  { packages }: Pick<Blueprint, 'packages'>,
+  { packages, runtime }: Pick<Blueprint, 'packages' | 'runtime'>,
   dirs: SessionDirs,
 ): Record<string, string> {
   const has = { pip: hasPackages(packages.pip), npm: hasPackages(packages.npm) }
-  return packageEnv(pathsInside(dirs), has)
+  const python = runtime?.startsWith('python') ? { ASH_PYTHON: runtime } : {}
+  return { ...python, ...packageEnv(pathsInside(dirs), has) }
 }
 
 /** Installs the packages, then runs the agent's install.sh, inside the sandbox. Throws `setup_failed`. */

@@ -12,6 +12,8 @@ export interface Blueprint {
   /** Below what the session says for itself. Limits and network are those under which it is set up. */
   config: AgentConfig
   packages: Packages
+  /** Program that runs the first language, where not the usual one. */
+  runtime?: string | undefined
   /** Program that Python's packages are installed for, where not python3. */
   python?: string | undefined
   /** Of the agent. */
@@ -41,12 +43,13 @@ export function makeBlueprint({ agent, template, packages, runtime, ...given }: 
   return {
     ...(agent && { agent, dir: agent.dir }),
     template,
+    runtime,
     config: { ...agent?.config, ...(limits && { limits }), ...(network && { network }) },
     packages: all,
     python,
     env: agent?.env ?? {},
     added,
-    fingerprint: [agent?.fingerprint ?? `template ${template}`, ...(added ? [added] : [])].join('+'),
+    fingerprint: [agent?.fingerprint ?? `template ${template}`, added, runtime].filter(Boolean).join('+'),
   }
 }
 

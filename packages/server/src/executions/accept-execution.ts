@@ -1,5 +1,6 @@
 import { createHash, randomUUID } from 'node:crypto'
 import { AshError, type ExecuteOnce, type ExecuteRequest } from '@ash-ai/shared'
+import type { SpareInterpreter } from '../sandboxes/spare.ts'
 import type { EventLog } from '../sessions/event-log.ts'
 import { getOpenSession } from '../sessions/open-session.ts'
 import { readRunSettings } from '../sessions/run-settings.ts'
@@ -125,6 +126,8 @@ export interface JobParts {
   log: EventLog
   /** The session was made for this run. */
   ownsSession?: boolean
+  /** What it is to run in. */
+  spare?: SpareInterpreter | undefined
 }
 
 /** Takes a place, stores the execution, and lets it run. Undefined where `store` says that it is there already. */
@@ -178,7 +181,7 @@ function assertWakes({ id, status, auto_resume }: SessionRow): void {
   throw new AshError('session_paused', `Session ${id} is ${status}. Resume it first.`)
 }
 
-export function runSessionOf(session: Pick<SessionRow, 'mode' | 'run_settings'>): RunSession {
+function runSessionOf(session: Pick<SessionRow, 'mode' | 'run_settings'>): RunSession {
   const { languages, timeoutMs } = readRunSettings(session)
   return { mode: session.mode, languages, timeoutMs }
 }

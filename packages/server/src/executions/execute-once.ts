@@ -1,20 +1,17 @@
 import { randomUUID } from 'node:crypto'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { type ExecuteOnce, type Language, toOnce } from '@ash-ai/shared'
+import type { Db } from '../db/open-db.ts'
 import { schedule } from '../sandboxes/schedule.ts'
-import { insertWithUid, newRow } from '../sessions/session-create.ts'
+import type { SpareInterpreter } from '../sandboxes/spare.ts'
+import { insertClaimed, insertWithUid, newRow } from '../sessions/session-create.ts'
 import { planSession, type SessionPlan } from '../sessions/session-plan.ts'
 import { fenceOf } from '../sessions/session-queries.ts'
-import {
-  acceptOnce,
-  type Caller,
-  newExecution,
-  type Once,
-  runSessionOf,
-  startJob,
-} from './accept-execution.ts'
+import { acceptOnce, type Caller, newExecution, type Once, startJob } from './accept-execution.ts'
 import { insertExecution } from './execution-queries.ts'
 import type { AcceptedExecution, ExecutionDeps } from './executions.ts'
-import { eventText, planRun } from './run-plan.ts'
+import type { Job } from './job.ts'
+import { eventText, planRun, type RunPlan } from './run-plan.ts'
 
 /** Accepts code together with a session that exists for this one run. */
 export function acceptSingle(
@@ -27,6 +24,8 @@ export function acceptSingle(
     acceptNew(deps, caller, { request, event }, once),
   )
 }
+
+const SHORT_RUN_MS = 200
 
 const TEMPLATES: Record<Language, string> = { python: 'python', javascript: 'node', shell: 'shell' }
 
@@ -48,17 +47,53 @@ async function acceptNew(
     ...(provider !== undefined && { provider }),
     ...(env && { env }),
   })
-  noteSchedule(deps, sessionPlan)
-  const session = newRow(deps, sessionPlan, randomUUID(), 'active')
-  const plan = planRun(run, runSessionOf(session), event)
+  const plan = planRun(run, { mode: 'ephemeral', ...sessionPlan.run }, event)
+  const spare = claimSpare(deps, sessionPlan, plan.what.language)
+  let accepted: AcceptedExecution | undefined
+  try {
+    accepted = await store(deps, caller, { sessionPlan, plan, spare }, once)
+    return accepted
+  } finally {
+    if (!accepted && spare) deps.runs.track(deps.spares.discard(spare))
+    void refillAfter(deps, sessionPlan, accepted?.job)
+  }
+}
+
+/** Not beside a short run, which would wait for the start of its successor's interpreter. */
+async function refillAfter(
+  { spares }: ExecutionDeps,
+  plan: SessionPlan,
+  job: Job | undefined,
+): Promise<void> {
+  const late = sleep(SHORT_RUN_MS, undefined, { ref: false })
+  await Promise.race([job?.ended.catch(() => {}), late])
+  setImmediate(() => spares.noteUse(plan.spares.kind, plan.spares.warm))
+}
+
+interface Planned {
+  sessionPlan: SessionPlan
+  plan: RunPlan
+  spare: SpareInterpreter | undefined
+}
+
+/** Session and execution come to be together. Undefined where the execution is there already. */
+async function store(
+  deps: ExecutionDeps,
+  caller: Caller,
+  { sessionPlan, plan, spare }: Planned,
+  once: Once | undefined,
+): Promise<AcceptedExecution | undefined> {
+  const session = newRow(deps, sessionPlan, spare?.sessionId ?? randomUUID(), 'active')
   const row = newExecution(deps, session, plan, once)
   const log = await deps.logs.get(fenceOf(session))
-  const parts = { row, session, input: plan.input, log, ownsSession: true }
+  const parts = { row, session, input: plan.input, log, ownsSession: true, spare }
+  const insertRow = async (transaction: Db) => {
+    if (!(await insertExecution(transaction, row))) throw new KeyTaken()
+  }
   return startJob(deps, parts, caller, async () => {
     try {
-      await insertWithUid(deps, session, async (transaction) => {
-        if (!(await insertExecution(transaction, row))) throw new KeyTaken()
-      })
+      if (spare) await insertClaimed(deps, Object.assign(session, { host_uid: spare.uid }), insertRow)
+      else await insertWithUid(deps, session, insertRow)
       return true
     } catch (error) {
       if (error instanceof KeyTaken) return false
@@ -67,12 +102,17 @@ async function acceptNew(
   })
 }
 
-function noteSchedule(
+/** An interpreter that waits for such a run. What goes out needs more than that. */
+function claimSpare(
   { spares, metrics }: ExecutionDeps,
-  { spares: { kind }, blueprint, limits }: SessionPlan,
-): void {
-  const { path } = schedule({ mode: 'ephemeral', spares: spares.count({ kind, blueprint, limits }) })
+  { spares: { kind }, blueprint, limits, settings }: SessionPlan,
+  language: Language,
+): SpareInterpreter | undefined {
+  const wanted = { kind, blueprint, limits }
+  const isAlone = (settings.network ?? 'none') === 'none'
+  const { path } = schedule({ mode: 'ephemeral', spares: isAlone ? spares.count(wanted) : 0 })
   metrics.schedules.inc({ path })
+  return path === 'warm' ? spares.claimInterpreter(wanted, language) : undefined
 }
 
 /** Takes the session back with it. */

@@ -1,4 +1,5 @@
 import { isFinished } from '@ash-ai/shared'
+import type { SpareInterpreter } from '../sandboxes/spare.ts'
 import type { EventLog } from '../sessions/event-log.ts'
 import type { SessionRow } from '../sessions/session-queries.ts'
 import type { ExecutionRow } from './execution-queries.ts'
@@ -19,6 +20,7 @@ export interface JobOptions {
   ownsSession: boolean
   /** Characters of what is to be run. */
   size: number
+  spare?: SpareInterpreter | undefined
 }
 
 /** An execution that this process brings to its end. */
@@ -36,6 +38,8 @@ export class Job {
   /** As it is stored. */
   row: ExecutionRow
   output: RunOutput
+  /** An interpreter that waits for the first attempt; taken away by whoever uses it. */
+  spare: SpareInterpreter | undefined
   /** Why it is to end, whatever its code says. */
   cancelReason: string | undefined
   /** Stops the run under way. */
@@ -57,6 +61,7 @@ export class Job {
     this.isRefusable = options.isRefusable
     this.ownsSession = options.ownsSession
     this.size = options.size
+    this.spare = options.spare
     this.seqBefore = log.lastSeq
     this.#maxLogChars = maxLogChars
     this.output = this.newOutput()

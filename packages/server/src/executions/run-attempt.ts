@@ -23,8 +23,8 @@ export interface Taken {
   interpreter: Interpreter
   /** It has no variables of earlier runs; undefined where it never could. */
   isNewKernel?: boolean
-  /** Where it came from, if not from where the ground says. */
-  path?: NonNullable<ExecutionRow['path']>
+  /** Variables that it does not have yet. */
+  env?: Record<string, string>
   /** Called when the run is over and before its files are looked at. */
   release(outcome: RunOutcome | undefined): Promise<void>
 }
@@ -48,7 +48,7 @@ export async function runAttempt(deps: ExecutionDeps, job: Job, ground: Ground):
   const ending = await toEnding(await explain(outcome, ground, job))
   const artifacts = await keepArtifacts(deps, job.row, before)
   const where = {
-    path: taken.path ?? ground.path,
+    path: ground.path,
     ...(isNewKernel !== undefined && { is_new_kernel: isNewKernel ? 1 : 0 }),
   }
   await endJob(deps, job, { ...ending, ...artifacts, ...where, ...cancelledEnding(job, outcome) })
@@ -87,11 +87,14 @@ async function runWith(job: Job, ground: Ground, taken: Taken, request: RunReque
 async function runOnce(job: Job, taken: Taken, request: RunRequest): Promise<Ran> {
   const { interpreter, isNewKernel } = taken
   let outcome: RunOutcome | undefined
+  const env = { ...taken.env, ...request.env }
   job.stopRun = () => (request.kind === 'code' ? interpreter.interrupt() : interpreter.stop())
   try {
     // Cancelled while the interpreter was on its way.
     const isWanted = job.cancelReason === undefined
-    outcome = isWanted ? await interpreter.run(request, (piece) => job.output.take(piece)) : NOT_RUN
+    outcome = isWanted
+      ? await interpreter.run({ ...request, env }, (piece) => job.output.take(piece))
+      : NOT_RUN
     return { outcome, isNewKernel }
   } finally {
     job.stopRun = undefined

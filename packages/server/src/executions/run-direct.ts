@@ -1,16 +1,17 @@
 import { randomUUID } from 'node:crypto'
-import { type Interpreter, sessionDirs } from '@ash-ai/sandbox'
+import { sessionDirs } from '@ash-ai/sandbox'
 import { needsInstall } from '../agents/agent-install.ts'
 import { hasFolders } from '../checkpoints/session-files.ts'
+import type { SpareInterpreter } from '../sandboxes/spare.ts'
 import { acquireLayer } from '../sessions/agent-setup.ts'
 import { blueprintOf } from '../sessions/blueprint-of.ts'
 import { storedLimits } from '../sessions/effective-limits.ts'
 import { ownerOf } from '../sessions/open-session.ts'
+import type { SessionRow } from '../sessions/session-queries.ts'
 import { identityOf, poolUse, setupOf } from '../sessions/session-wake.ts'
-import type { ExecutionRow } from './execution-queries.ts'
 import type { ExecutionDeps } from './executions.ts'
 import type { Job } from './job.ts'
-import { runAttempt } from './run-attempt.ts'
+import { runAttempt, type Taken } from './run-attempt.ts'
 
 const NO_NETWORK = '"none"'
 
@@ -29,23 +30,42 @@ export async function runsDirect(deps: ExecutionDeps, { session, ownsSession, ro
 /** Runs in an interpreter that is a sandbox of its own, and gone with the run. */
 export async function runDirect(deps: ExecutionDeps, job: Job): Promise<void> {
   await deps.assertSandboxing()
-  deps.pool.assertRoom()
+  if (!job.spare) deps.pool.assertRoom()
   await runAttempt(deps, job, {
-    path: 'cold',
+    path: job.spare ? 'warm' : 'cold',
     take: async () => {
-      const { interpreter, path } = await takeInterpreter(deps, job)
-      return { interpreter, path, release: () => interpreter.stop() }
+      const { spare } = job
+      job.spare = undefined
+      const taken = await (spare ? takeSpare(deps, job, spare) : startInterpreter(deps, job))
+      return { ...taken, release: () => taken.interpreter.stop() }
     },
     // It says so itself.
     isOutOfMemory: async () => false,
   })
 }
 
-/** An interpreter that has run nothing yet, and whether it was waiting for that. */
-async function takeInterpreter(
+/** It was started before anybody knew the variables of this session. */
+async function takeSpare(
+  deps: ExecutionDeps,
+  { session, log }: Job,
+  { sandbox, notes, bind }: SpareInterpreter,
+): Promise<Omit<Taken, 'release'>> {
+  bind(identityOf(deps, session))
+  deps.pool.claim(sandbox.id, useOf(deps, session), 'running')
+  for (const { type, data } of notes) void log.write(type, null, JSON.stringify(data))
+  const { env } = setupOf(deps, session, await blueprintOf(deps, session))
+  return { interpreter: sandbox, env }
+}
+
+const useOf = (deps: ExecutionDeps, session: SessionRow) => ({
+  ...poolUse(deps, session),
+  evict: async () => false,
+})
+
+async function startInterpreter(
   deps: ExecutionDeps,
   { session, row, log }: Job,
-): Promise<{ interpreter: Interpreter; path: NonNullable<ExecutionRow['path']> }> {
+): Promise<Omit<Taken, 'release'>> {
   const blueprint = await blueprintOf(deps, session)
   const owner = ownerOf(session)
   const used = await acquireLayer(deps, session, { blueprint, owner }, log)
@@ -61,9 +81,9 @@ async function takeInterpreter(
         env: setupOf(deps, session, blueprint).env,
         onLimit: identityOf(deps, session).onLimit,
       },
-      { ...poolUse(deps, session), evict: async () => false },
+      useOf(deps, session),
     )
-    return { interpreter, path: 'cold' }
+    return { interpreter }
   } finally {
     used?.release()
   }

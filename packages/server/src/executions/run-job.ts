@@ -31,6 +31,8 @@ export async function runJob(deps: ExecutionDeps, job: Job): Promise<void> {
       deps.log.error({ err: error, executionId: job.id }, 'an execution could not be brought to its end')
     job.refuse(error)
   } finally {
+    // Nobody came to use it; its files go with the session.
+    await job.spare?.sandbox.stop()
     job.place.leave()
     await job.ended.catch(() => {})
     deps.runs.remove(job)

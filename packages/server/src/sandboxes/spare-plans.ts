@@ -1,4 +1,4 @@
-import { isAshError, type Limits, type SessionMode } from '@ash-ai/shared'
+import { isAshError, LANGUAGES, type Language, type Limits, type SessionMode } from '@ash-ai/shared'
 import { type AgentForSession, type AgentStore, getAgentForSession } from '../agents/agent-queries.ts'
 import { type Blueprint, makeBlueprint, mergePackages } from '../agents/blueprint.ts'
 import { effectiveLimits } from '../sessions/effective-limits.ts'
@@ -23,6 +23,8 @@ export interface WarmCount {
 /** What a spare of a kind is now, and how many there should be. */
 export interface SparePlan {
   blueprint: Blueprint
+  /** That an interpreter is kept ready for. */
+  language: Language
   limits: Limits
   warm: WarmCount
 }
@@ -71,7 +73,7 @@ function planOf(
   deps: PlanDeps,
   agent: AgentForSession | undefined,
   template: TemplateForSession | undefined,
-): Pick<SparePlan, 'blueprint' | 'limits'> {
+): Omit<SparePlan, 'warm'> {
   const settings = template?.settings ?? {}
   const limits = effectiveLimits(deps.limits, { ...settings.limits, ...agent?.config.limits })
   const blueprint = makeBlueprint({
@@ -82,5 +84,5 @@ function planOf(
     limits,
     network: agent?.config.network ?? settings.network,
   })
-  return { blueprint, limits }
+  return { blueprint, limits, language: template?.languages[0] ?? LANGUAGES[0] }
 }

@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import {
   Budget,
+  type DirectInterpreter,
   type DiskBackend,
   type Layer,
   markSetUp,
@@ -13,8 +14,14 @@ import {
   type SandboxRequest,
   sessionDirs,
 } from '@ash-ai/sandbox'
-import { AshError, type Limits } from '@ash-ai/shared'
-import { hasScript, needsInstall, type SetupNote } from '../agents/agent-install.ts'
+import { AshError, type Language, type Limits } from '@ash-ai/shared'
+import {
+  hasScript,
+  type InstallHost,
+  installedEnv,
+  needsInstall,
+  type SetupNote,
+} from '../agents/agent-install.ts'
 import type { AgentLayers } from '../agents/agent-layers.ts'
 import type { Blueprint } from '../agents/blueprint.ts'
 import { findLayer, layerDir } from '../agents/layer-store.ts'
@@ -24,6 +31,7 @@ export interface SpareDeps {
   pool: SandboxPool
   disk: DiskBackend
   prices: PriceTable
+  install: InstallHost
   /** Undefined under a provider whose sandboxes cannot have one. */
   layers: AgentLayers | undefined
 }
@@ -31,25 +39,37 @@ export interface SpareDeps {
 /** Who uses a sandbox that nobody did so far. */
 type SpareIdentity = Required<Pick<SandboxRequest, 'findCredential' | 'onDenied' | 'onLimit'>>
 
-/** A sandbox that is ready, under the id of a session that does not exist yet, with folders of its own. */
-export interface Spare {
+/** Something that is ready, under the id of a session that does not exist yet, with folders of its own. */
+interface SpareOf<Sandbox> {
   sessionId: string
   /** Host user of its files; null where the server cannot switch users. */
   uid: number | null
-  sandbox: PreparedSandbox
+  sandbox: Sandbox
+  /** What the set-up said, for the log of the session. */
+  notes: SetupNote[]
+}
+
+/** A sandbox for a session that stays. */
+export interface Spare extends SpareOf<PreparedSandbox> {
   /** Without limits, and nothing spent. */
   budget: Budget
   /** Nothing is left to be installed or run in it. */
   isSetUp: boolean
-  /** What the set-up said, for the log of the session. */
-  notes: SetupNote[]
   /** Before `configure`: whose credentials it may use from now on, and who hears of it. */
   bind(identity: SpareIdentity): void
+}
+
+/** An interpreter for one run, up and waiting for it. */
+export interface SpareInterpreter extends SpareOf<DirectInterpreter> {
+  /** Before the run: who hears of the limits that it meets. */
+  bind(identity: Pick<SpareIdentity, 'onLimit'>): void
 }
 
 export interface SpareRequest {
   tenantId: string
   blueprint: Blueprint
+  /** Of an interpreter. */
+  language: Language
   limits: Limits
   uid: number | null
   evict: PoolUse['evict']
@@ -83,14 +103,7 @@ export async function prepareSpare(deps: SpareDeps, request: SpareRequest): Prom
         onLimit: (hit) => identity?.onLimit(hit),
         preload: agent !== undefined,
       },
-      {
-        tenantId,
-        sessionId: null,
-        agentName: agent?.name ?? null,
-        agentVersion: agent?.version ?? null,
-        template: blueprint.template ?? '',
-        evict,
-      },
+      useOf(tenantId, blueprint, evict),
     )
   try {
     // Asked before there is a sandbox: from then on the pool counts a spare, and somebody may want it.
@@ -108,6 +121,51 @@ export async function prepareSpare(deps: SpareDeps, request: SpareRequest): Prom
     throw error
   }
 }
+
+/** Starts an interpreter that can be that of any run of the blueprint: it knows nobody's variables. */
+export async function prepareSpareInterpreter(
+  deps: SpareDeps,
+  request: SpareRequest,
+): Promise<SpareInterpreter> {
+  const { tenantId, blueprint, language, limits, uid, evict } = request
+  const sessionId = randomUUID()
+  const dirs = sessionDirs(deps.dataDir, sessionId)
+  const notes: SetupNote[] = []
+  let identity: Pick<SpareIdentity, 'onLimit'> | undefined
+  const prepare = (layer: Layer | undefined) =>
+    deps.pool.prepareInterpreter(
+      {
+        sandboxId: randomUUID(),
+        language,
+        dirs,
+        layer,
+        owner: ownerOf(uid),
+        limits,
+        env: installedEnv(deps.install, blueprint, dirs),
+        onLimit: (hit) => identity?.onLimit(hit),
+      },
+      useOf(tenantId, blueprint, evict),
+    )
+  try {
+    const sandbox = await withLayer(deps, request, notes, prepare)
+    const bind = (to: Pick<SpareIdentity, 'onLimit'>) => {
+      identity = to
+    }
+    return { sessionId, uid, sandbox, notes, bind }
+  } catch (error) {
+    await deps.disk.remove(dirs)
+    throw error
+  }
+}
+
+const useOf = (tenantId: string, { agent, template }: Blueprint, evict: PoolUse['evict']): PoolUse => ({
+  tenantId,
+  sessionId: null,
+  agentName: agent?.name ?? null,
+  agentVersion: agent?.version ?? null,
+  template: template ?? '',
+  evict,
+})
 
 /** Whether a spare can be had without building anything: what is to be installed, the first session builds. */
 export async function hasItsLayer(

@@ -2,12 +2,20 @@ import { randomInt } from 'node:crypto'
 import { setImmediate as yieldToOthers } from 'node:timers/promises'
 import { isDeepStrictEqual } from 'node:util'
 import { sessionDirs } from '@ash-ai/sandbox'
-import { AshError, type Limits } from '@ash-ai/shared'
+import { AshError, type Language, type Limits } from '@ash-ai/shared'
 import type { FastifyBaseLogger } from 'fastify'
 import type { Blueprint } from '../agents/blueprint.ts'
 import type { Db } from '../db/open-db.ts'
 import { isUidTaken } from './sandbox-rows.ts'
-import { hasItsLayer, prepareSpare, type Spare, type SpareDeps, type SpareRequest } from './spare.ts'
+import {
+  hasItsLayer,
+  prepareSpare,
+  prepareSpareInterpreter,
+  type Spare,
+  type SpareDeps,
+  type SpareInterpreter,
+  type SpareRequest,
+} from './spare.ts'
 import type { SpareKind, SparePlan, WarmCount } from './spare-plans.ts'
 
 const UID_TRIES = 50
@@ -24,15 +32,20 @@ interface WarmDeps extends SpareDeps {
   log: FastifyBaseLogger
 }
 
-/** What makes a spare of each kind. One without an entry is not kept yet. */
-const PREPARE: Partial<Record<SpareKind['of'], (deps: SpareDeps, request: SpareRequest) => Promise<Spare>>> =
-  { agent: prepareSpare, persistent: prepareSpare }
+type AnySpare = Spare | SpareInterpreter
+
+/** What makes a spare of each kind. */
+const PREPARE: Record<SpareKind['of'], (deps: SpareDeps, request: SpareRequest) => Promise<AnySpare>> = {
+  agent: prepareSpare,
+  persistent: prepareSpare,
+  ephemeral: prepareSpareInterpreter,
+}
 
 /** A spare that nobody has claimed. */
 interface Held extends SpareKind {
   fingerprint: string
   limits: Limits
-  spare: Spare
+  spare: AnySpare
 }
 
 interface Claim {
@@ -51,7 +64,7 @@ export class WarmSpares {
   readonly #held = new Set<Held>()
   /** Host users of spares, until their files are gone or a session has them. */
   readonly #uids = new Set<number>()
-  readonly #discarding = new WeakSet<Spare>()
+  readonly #discarding = new WeakSet<AnySpare>()
   readonly #wanted = new Map<string, SpareKind>()
   /** When a kind that is kept only while it is used was used last. */
   readonly #lastUse = new Map<string, number>()
@@ -68,12 +81,24 @@ export class WarmSpares {
 
   /** Takes a spare that is as a new session of this blueprint would be. It is the caller's, to use or to discard. */
   claim(wanted: Claim): Spare | undefined {
-    const held = this.#findHeld(wanted)
-    if (!held) return undefined
-    this.#held.delete(held)
-    this.#waitMs.delete(keyOf(held))
-    void held.spare.sandbox.exited.then(() => this.#freeUid(held.spare))
-    return held.spare
+    return this.#take(wanted, (spare) => 'budget' in spare)
+  }
+
+  /** The same for a single run. */
+  claimInterpreter(wanted: Claim, language: Language): SpareInterpreter | undefined {
+    return this.#take(wanted, (spare) => isInterpreter(spare, language))
+  }
+
+  #take<Kind extends AnySpare>(wanted: Claim, fits: (spare: AnySpare) => spare is Kind): Kind | undefined {
+    for (const held of this.#heldOf(wanted.kind)) {
+      const { spare } = held
+      if (!fits(spare) || !isLike(held, wanted.blueprint, wanted.limits)) continue
+      this.#held.delete(held)
+      this.#waitMs.delete(keyOf(held))
+      void spare.sandbox.exited.then(() => this.#freeUid(spare))
+      return spare
+    }
+    return undefined
   }
 
   /** How many there are to claim. */
@@ -82,7 +107,7 @@ export class WarmSpares {
   }
 
   /** Stops a spare that was claimed and cannot be used, and removes its files. */
-  async discard(spare: Spare): Promise<void> {
+  async discard(spare: AnySpare): Promise<void> {
     this.#discarding.add(spare)
     await spare.sandbox.stop()
     await spare.sandbox.exited
@@ -139,12 +164,8 @@ export class WarmSpares {
     await this.#dropAll([...this.#held])
   }
 
-  #freeUid(spare: Spare): void {
+  #freeUid(spare: AnySpare): void {
     if (spare.uid !== null && !this.#discarding.has(spare)) this.#uids.delete(spare.uid)
-  }
-
-  #findHeld({ kind, blueprint, limits }: Claim): Held | undefined {
-    return this.#heldOf(kind).find((held) => isLike(held, blueprint, limits))
   }
 
   #heldOf(kind: SpareKind): Held[] {
@@ -173,14 +194,13 @@ export class WarmSpares {
     while (!this.#isClosed && !this.#retries.has(keyOf(kind))) {
       // Asked each time: it may have been changed, or deleted, while the last one was prepared.
       const plan = await this.#deps.findPlan(kind)
-      const prepare = PREPARE[kind.of]
-      const count = plan && prepare ? this.#countNow(kind, plan.warm) : 0
+      const count = plan ? this.#countNow(kind, plan.warm) : 0
       const alike = this.#heldOf(kind).filter((held) => plan && isLike(held, plan.blueprint, plan.limits))
       const kept = new Set(alike.slice(0, count))
       await this.#dropAll(this.#heldOf(kind).filter((held) => !kept.has(held)))
-      if (!plan || !prepare || this.#heldOf(kind).length >= count) return
+      if (!plan || this.#heldOf(kind).length >= count) return
       if (!(await hasItsLayer(this.#deps, kind.tenantId, plan.blueprint))) return
-      await this.#prepare(kind, plan, prepare)
+      await this.#prepare(kind, plan)
       await yieldToOthers()
     }
   }
@@ -206,11 +226,7 @@ export class WarmSpares {
     this.#idleChecks.delete(key)
   }
 
-  async #prepare(
-    kind: SpareKind,
-    { blueprint, limits }: SparePlan,
-    prepare: typeof prepareSpare,
-  ): Promise<void> {
+  async #prepare(kind: SpareKind, { blueprint, limits, language }: SparePlan): Promise<void> {
     const { tenantId } = kind
     const uid = await this.#takeUid()
     let held: Held | undefined
@@ -221,7 +237,7 @@ export class WarmSpares {
       return true
     }
     try {
-      const spare = await prepare(this.#deps, { tenantId, blueprint, limits, uid, evict })
+      const spare = await PREPARE[kind.of](this.#deps, { tenantId, blueprint, language, limits, uid, evict })
       held = { ...kind, fingerprint: blueprint.fingerprint, limits, spare }
     } catch (error) {
       if (uid !== null) this.#uids.delete(uid)
@@ -233,10 +249,10 @@ export class WarmSpares {
 
   /** A spare that ends before anybody wanted it is replaced, though not in a loop. */
   #watch(held: Held): void {
-    void held.spare.sandbox.exited.then(({ stderr }) => {
+    void held.spare.sandbox.exited.then((exit: unknown) => {
       if (!this.#held.delete(held)) return
       void this.#discardQuietly(held)
-      this.#retryLater(held, new Error(`a spare sandbox ended: ${stderr.trim() || 'it said nothing'}`))
+      this.#retryLater(held, new Error(`a spare sandbox ended: ${lastWords(exit) || 'it said nothing'}`))
     })
   }
 
@@ -303,3 +319,9 @@ const keyOf = ({ tenantId, of, name }: SpareKind) => JSON.stringify([tenantId, o
 
 const isLike = (held: Held, { fingerprint }: Blueprint, limits: Limits) =>
   held.fingerprint === fingerprint && isDeepStrictEqual(held.limits, limits)
+
+const isInterpreter = (spare: AnySpare, language: Language): spare is SpareInterpreter =>
+  !('budget' in spare) && spare.sandbox.language === language
+
+const lastWords = (exit: unknown) =>
+  typeof exit === 'object' && exit !== null && 'stderr' in exit ? String(exit.stderr).trim() : ''
