@@ -73,7 +73,7 @@ function fakeEnclosure(cpuMs: number[] = []): Enclosure & { asked: string[] } {
   const asked: string[] = []
   return {
     asked,
-    cpuMs: async () => cpuMs.shift() ?? 0,
+    cpuMs: () => cpuMs.shift() ?? 0,
     kill: async () => void asked.push('kill'),
     remove: async () => void asked.push('remove'),
   }

@@ -98,9 +98,9 @@ export class BridgeInterpreter implements Interpreter {
     const cpuBefore = this.#cpuMs()
     const data = await this.#send(request, intake)
     const said = believe(this.#bridge, decodeOutcome, data)
-    const [before, after] = await Promise.all([cpuBefore, this.#cpuMs()])
-    const isKnown = before !== undefined && after !== undefined
-    const metrics = { ...said.metrics, ...(isKnown && { cpuMs: Math.max(0, after - before) }) }
+    const cpuAfter = this.#cpuMs()
+    const isKnown = cpuBefore !== undefined && cpuAfter !== undefined
+    const metrics = { ...said.metrics, ...(isKnown && { cpuMs: Math.max(0, cpuAfter - cpuBefore) }) }
     return combine({ ...said, metrics }, intake)
   }
 
@@ -138,8 +138,8 @@ export class BridgeInterpreter implements Interpreter {
   }
 
   /** Of everything in it, counted by the kernel; a bridge can only say. */
-  async #cpuMs(): Promise<number | undefined> {
-    return this.#enclosure?.cpuMs().catch(() => undefined)
+  #cpuMs(): number | undefined {
+    return this.#enclosure?.cpuMs()
   }
 }
 

@@ -55,11 +55,11 @@ describe.runIf(canEnclose)('an enclosure', () => {
   test('tells its own CPU time, also of what is gone', async () => {
     const busy = await startInGroup('for i in $(seq 200000); do :; done; echo done; read -r _')
     const enclosure = group.enclose('run-1', busy.pid)
-    const before = (await enclosure?.cpuMs()) ?? 0
+    const before = enclosure?.cpuMs() ?? 0
     busy.child.stdin?.write('go\n')
     await once(busy.child.stdout ?? busy.child, 'data')
     await enclosure?.kill()
-    expect(((await enclosure?.cpuMs()) ?? 0) - before).toBeGreaterThan(20)
+    expect((enclosure?.cpuMs() ?? 0) - before).toBeGreaterThan(20)
     await enclosure?.remove()
   })
 

@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import {
   ignoreMissing,
   killPids,
-  readField,
+  readFieldNow,
   removeGroup,
   writeControl,
   writeControlNow,
@@ -11,8 +11,8 @@ import {
 
 /** Part of a sandbox, held together by a control group of its own: whatever it does, it cannot leave. */
 export interface Enclosure {
-  /** Of everything that has ever run in it. */
-  cpuMs(): Promise<number>
+  /** Of everything that has ever run in it. Read at once: it is asked before and after each run. */
+  cpuMs(): number
   /** Kills everything in it; resolves when it is gone. Safe to call again. */
   kill(): Promise<void>
   /** After the last process is gone. */
@@ -33,7 +33,7 @@ export function encloseBelow(sandboxGroup: string, name: string, hostPid: number
     throw error
   }
   return {
-    cpuMs: async () => (await readField(folder, 'cpu.stat', 'usage_usec')) / 1000,
+    cpuMs: () => readFieldNow(folder, 'cpu.stat', 'usage_usec') / 1000,
     async kill() {
       await writeControl(folder, 'cgroup.kill', 1).catch(ignoreMissing)
       await killPids(folder) // Kernels before 5.14 lack the file.

@@ -9,6 +9,7 @@ import { type ExecutionRow, findExecutionByKey, hasExecutions, insertExecution }
 import { executionEvent } from './execution-reply.ts'
 import type { AcceptedExecution, ExecutionDeps } from './executions.ts'
 import { Job } from './job.ts'
+import { kernelsOf } from './kernels.ts'
 import type { Place } from './lane.ts'
 import { runJob } from './run-job.ts'
 import { eventText, planRun, type RunInput, type RunPlan, type RunSession } from './run-plan.ts'
@@ -115,7 +116,14 @@ async function acceptNew(
   const log = await deps.logs.get(fenceOf(session))
   assertRoomInLog(deps, log)
   const row = newExecution(deps, session, plan, once)
-  return startJob(deps, { row, session, input: plan.input, log }, caller, () => insertExecution(deps.db, row))
+  const parts = { row, session, input: plan.input, log, canBegin: () => isWaitedFor(deps, row) }
+  return startJob(deps, parts, caller, () => insertExecution(deps.db, row))
+}
+
+/** Its kernel is there and has nothing to do. */
+function isWaitedFor({ live }: ExecutionDeps, { session_id, language, kernel }: ExecutionRow): boolean {
+  const session = kernel === null ? undefined : live.awake(session_id)
+  return session !== undefined && kernel !== null && kernelsOf(session).isIdle(language, kernel)
 }
 
 /** What a job is made of. */
@@ -126,6 +134,8 @@ export interface JobParts {
   log: EventLog
   /** The session was made for this run. */
   ownsSession?: boolean
+  /** Whether it begins as soon as it has its place: then it is stored as begun, with one commit instead of two. */
+  canBegin?: () => boolean
   /** What it is to run in. */
   spare?: SpareInterpreter | undefined
 }
@@ -139,6 +149,8 @@ export async function startJob(
 ): Promise<AcceptedExecution | undefined> {
   deps.runs.assertRoom(parts.row.session_id, sizeOf(parts))
   const place = deps.runs.enter(parts.row)
+  if (!place.isWaiting && parts.canBegin?.())
+    Object.assign(parts.row, { status: 'running', started_at: Date.now(), path: 'reuse' })
   try {
     if (!(await store())) {
       place.leave()
@@ -151,7 +163,8 @@ export async function startJob(
   const isRefusable = isWaiting && !place.isWaiting
   const job = addJob(deps, parts, place, isRefusable)
   // Whoever reads the log hears of what has to wait. Where this fails, so does what follows it.
-  if (!isRefusable) job.log.append('execution', job.id, executionEvent(job.row)).catch(() => {})
+  if (!isRefusable || job.row.status === 'running')
+    job.log.append('execution', job.id, executionEvent(job.row)).catch(() => {})
   void runJob(deps, job)
   return { row: parts.row, job }
 }

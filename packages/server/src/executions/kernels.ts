@@ -19,6 +19,8 @@ export interface Kernel {
 export class Kernels {
   readonly #live: LiveSession
   readonly #kernels = new Map<string, Promise<Kernel>>()
+  /** Those of them that have started. */
+  readonly #started = new Map<string, Kernel>()
 
   constructor(live: LiveSession) {
     this.#live = live
@@ -29,6 +31,12 @@ export class Kernels {
     return started
       .flatMap((kernel) => (kernel.status === 'fulfilled' ? [kernel.value] : []))
       .filter(({ interpreter }) => !interpreter.isOver)
+  }
+
+  /** It is there, alive as far as anybody knows, and has nothing to do. */
+  isIdle(language: Language, name: string): boolean {
+    const kernel = this.#started.get(keyOf(language, name))
+    return kernel !== undefined && !kernel.isBusy && !kernel.interpreter.isOver
   }
 
   /** The kernel, if it is there and alive. */
@@ -52,6 +60,7 @@ export class Kernels {
   /** Takes the kernel out, without ending it. */
   forget({ language, name }: Pick<Kernel, 'language' | 'name'>): void {
     this.#kernels.delete(keyOf(language, name))
+    this.#started.delete(keyOf(language, name))
   }
 
   async #start(language: Language, name: string): Promise<Kernel> {
@@ -62,7 +71,9 @@ export class Kernels {
     await this.#makeRoom()
     const started = BridgeInterpreter.start(this.#live.sandbox, language).then((interpreter): Kernel => {
       const now = Date.now()
-      return { language, name, interpreter, runs: 0, isBusy: false, startedAt: now, lastUsedAt: now }
+      const kernel = { language, name, interpreter, runs: 0, isBusy: false, startedAt: now, lastUsedAt: now }
+      this.#started.set(key, kernel)
+      return kernel
     })
     this.#kernels.set(key, started)
     started.catch(() => {

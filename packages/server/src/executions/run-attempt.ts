@@ -35,7 +35,9 @@ export async function runAttempt(deps: ExecutionDeps, job: Job, ground: Ground):
   if (job.log.hasFailed) job.log = await deps.logs.get(fenceOf(job.session))
   job.output = job.newOutput()
   const starting = takeWithFiles(deps, job, ground)
-  const running = moveJob(deps, job, { status: 'running', started_at: Date.now(), path: ground.path })
+  const running =
+    job.row.status === 'pending' &&
+    moveJob(deps, job, { status: 'running', started_at: Date.now(), path: ground.path })
   job.begin()
   const [started, stored] = await Promise.allSettled([starting, running])
   if (started.status === 'rejected') throw started.reason
