@@ -118,6 +118,8 @@ const READ_TIMEOUT_MS = 1000
 class SqliteConnection implements DatabaseConnection {
   readonly #threads: Threads
   #endTurn: (() => void) | undefined
+  /** The writer has heard of the transaction. */
+  #hasBegun = false
 
   constructor(threads: Threads) {
     this.#threads = threads
@@ -127,21 +129,16 @@ class SqliteConnection implements DatabaseConnection {
     return this.#endTurn !== undefined
   }
 
+  /** The writer hears of it with the first statement: to ask it by itself would take as long as that. */
   async begin(): Promise<void> {
-    const endTurn = await this.#threads.turns.take()
-    try {
-      await this.#threads.writer.execute('begin immediate', [])
-      this.#endTurn = endTurn
-    } catch (error) {
-      endTurn()
-      throw error
-    }
+    this.#endTurn = await this.#threads.turns.take()
+    this.#hasBegun = false
   }
 
   /** A failed commit leaves the transaction open for the rollback that follows; the turn ends either way then. */
   async end(how: 'commit' | 'rollback'): Promise<void> {
     try {
-      await this.#threads.writer.execute(how, [])
+      if (this.#hasBegun) await this.#threads.writer.execute(how, [])
     } catch (error) {
       if (how === 'commit') throw error
     }
@@ -168,7 +165,12 @@ class SqliteConnection implements DatabaseConnection {
 
   async #write(sql: string, parameters: readonly unknown[]) {
     const { turns, writer } = this.#threads
-    if (this.isInTransaction || turns.isFree) return await writer.execute(sql, parameters)
+    if (this.isInTransaction) {
+      const transaction = this.#hasBegun ? 'goes on' : 'begins'
+      this.#hasBegun = true
+      return await writer.execute(sql, parameters, transaction)
+    }
+    if (turns.isFree) return await writer.execute(sql, parameters)
     const endTurn = await turns.take()
     // The writer serves in order, so the turn is over once the statement is posted.
     const result = writer.execute(sql, parameters)

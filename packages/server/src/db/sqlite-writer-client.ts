@@ -1,6 +1,12 @@
 import { Worker } from 'node:worker_threads'
 import type { StatementResult } from './sqlite-statement.ts'
-import type { SqliteFault, WriterOptions, WriterReply, WriterRequest } from './sqlite-writer.ts'
+import type {
+  SqliteFault,
+  WriterOptions,
+  WriterReply,
+  WriterRequest,
+  WriterStatement,
+} from './sqlite-writer.ts'
 
 /** An error of SQLite itself: its message, and its code such as 2067 for a broken unique constraint. */
 export class SqliteError extends Error {
@@ -48,11 +54,15 @@ export class SqliteWriter {
     this.#ready.promise.catch(() => {})
   }
 
-  execute(sql: string, parameters: readonly unknown[]): Promise<StatementResult> {
+  execute(
+    sql: string,
+    parameters: readonly unknown[],
+    transaction?: WriterStatement['transaction'],
+  ): Promise<StatementResult> {
     if (this.#failure) return Promise.reject(this.#failure)
     const id = ++this.#lastId
     return new Promise((resolve, reject) => {
-      this.#post({ id, sql, parameters })
+      this.#post({ id, sql, parameters, transaction })
       this.#pending.set(id, { resolve, reject })
     })
   }

@@ -65,6 +65,28 @@ describe('the writer thread', () => {
     await writer.close()
   })
 
+  test('what belongs into a transaction that did not begin is refused, not stored by itself', async () => {
+    const writer = await open(50)
+    await writer.execute('create table t (n integer)', [])
+    const other = new DatabaseSync(path)
+    other.exec('begin immediate')
+    const both = [
+      writer.execute('insert into t values (1)', [], 'begins'),
+      // Posted before anybody knows of the lock, and served after it is gone.
+      writer.execute('insert into t values (2)', [], 'goes on'),
+    ]
+    await expect(both[0]).rejects.toThrow(/locked/)
+    other.exec('rollback')
+    other.close()
+    await expect(both[1]).rejects.toThrow(/did not begin/)
+    expect((await writer.execute('select count(*) as n from t', [])).rows).toEqual([{ n: 0 }])
+    await writer.execute('insert into t values (3)', [], 'begins')
+    await writer.execute('insert into t values (4)', [], 'goes on')
+    await writer.execute('commit', [])
+    expect((await writer.execute('select count(*) as n from t', [])).rows).toEqual([{ n: 2 }])
+    await writer.close()
+  })
+
   test('a lock held by another process does not stop the event loop', async () => {
     const writer = await open(300)
     await writer.execute('create table t (n integer)', [])

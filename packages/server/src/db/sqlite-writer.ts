@@ -17,7 +17,15 @@ const REST_MS = 200
 /** Without a rest. 16 MB, one commit in some five hundred turns. */
 const CHECKPOINT_PAGES = 4_000
 
-export type WriterRequest = { id: number; sql: string; parameters: readonly unknown[] } | { close: true }
+export type WriterRequest = WriterStatement | { close: true }
+
+export interface WriterStatement {
+  id: number
+  sql: string
+  parameters: readonly unknown[]
+  /** It begins a transaction, or belongs into the one that is open: outside of one it would stand by itself. */
+  transaction?: 'begins' | 'goes on' | undefined
+}
 
 export type WriterReply =
   | { ready: true }
@@ -49,7 +57,7 @@ function serve(port: NonNullable<typeof parentPort>, options: WriterOptions): vo
       db.close()
       port.close()
     } else {
-      port.postMessage(answer(statements, request))
+      port.postMessage(answer(db, statements, request))
     }
   })
   port.postMessage({ ready: true } satisfies WriterReply)
@@ -64,10 +72,13 @@ function checkpoint(db: DatabaseSync): void {
 }
 
 function answer(
+  db: DatabaseSync,
   statements: StatementCache,
-  { id, sql, parameters }: { id: number; sql: string; parameters: readonly unknown[] },
+  { id, sql, parameters, transaction }: WriterStatement,
 ): WriterReply {
   try {
+    if (transaction === 'begins') statements.run('begin immediate', [])
+    if (transaction === 'goes on' && !db.isTransaction) throw new Error('The transaction did not begin')
     return { id, ...statements.run(sql, parameters) }
   } catch (error) {
     return { id, error: toFault(error) }

@@ -116,7 +116,8 @@ async function acceptNew(
   const log = await deps.logs.get(fenceOf(session))
   assertRoomInLog(deps, log)
   const row = newExecution(deps, session, plan, once)
-  const parts = { row, session, input: plan.input, log, canBegin: () => isWaitedFor(deps, row) }
+  const beginsBy = () => (isWaitedFor(deps, row) ? ('reuse' as const) : undefined)
+  const parts = { row, session, input: plan.input, log, beginsBy }
   return startJob(deps, parts, caller, () => insertExecution(deps.db, row))
 }
 
@@ -134,8 +135,8 @@ export interface JobParts {
   log: EventLog
   /** The session was made for this run. */
   ownsSession?: boolean
-  /** Whether it begins as soon as it has its place: then it is stored as begun, with one commit instead of two. */
-  canBegin?: () => boolean
+  /** What it begins in as soon as it has its place: then it is stored as begun, with one commit instead of two. */
+  beginsBy?: () => 'reuse' | 'warm' | undefined
   /** What it is to run in. */
   spare?: SpareInterpreter | undefined
 }
@@ -149,8 +150,8 @@ export async function startJob(
 ): Promise<AcceptedExecution | undefined> {
   deps.runs.assertRoom(parts.row.session_id, sizeOf(parts))
   const place = deps.runs.enter(parts.row)
-  if (!place.isWaiting && parts.canBegin?.())
-    Object.assign(parts.row, { status: 'running', started_at: Date.now(), path: 'reuse' })
+  const path = place.isWaiting ? undefined : parts.beginsBy?.()
+  if (path) Object.assign(parts.row, { status: 'running', started_at: Date.now(), path })
   try {
     if (!(await store())) {
       place.leave()

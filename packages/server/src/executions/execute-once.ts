@@ -86,7 +86,8 @@ async function store(
   const session = newRow(deps, sessionPlan, spare?.sessionId ?? randomUUID(), 'active')
   const row = newExecution(deps, session, plan, once)
   const log = await deps.logs.get(fenceOf(session))
-  const parts = { row, session, input: plan.input, log, ownsSession: true, spare }
+  const beginsBy = () => spare && ('warm' as const)
+  const parts = { row, session, input: plan.input, log, ownsSession: true, spare, beginsBy }
   const insertRow = async (transaction: Db) => {
     if (!(await insertExecution(transaction, row))) throw new KeyTaken()
   }

@@ -239,6 +239,19 @@ async function assertNoneOpen(db: Db, { tenant_id, template, agent_id }: Session
   if (open) throw new AshError('session_conflict', `Session ${open.id} is open for ${agent_id} already`)
 }
 
+/** Stores a session that has its host user from a spare; together with it, what `also` stores. */
+export async function insertClaimed(
+  { db }: SessionDeps,
+  row: SessionRow,
+  also: (db: Db) => Promise<void>,
+): Promise<void> {
+  await db.transaction().execute(async (transaction) => {
+    // One after the other on their way, but waited for together.
+    const [isStored] = await Promise.all([insertSession(transaction, row), also(transaction)])
+    if (!isStored) throw new Error('the session, or its host user, is there already')
+  })
+}
+
 async function insertBoth(db: Db, row: SessionRow, also?: (db: Db) => Promise<void>): Promise<boolean> {
   if (!also) return insertSession(db, row)
   return db.transaction().execute(async (transaction) => {
