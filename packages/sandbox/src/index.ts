@@ -61,3 +61,4 @@ export {
   type SessionDirs,
   sessionDirs,
 } from './session-dirs.ts'
+export { SandboxTerminal } from './terminals/sandbox-terminal.ts'

@@ -84,14 +84,14 @@ async function sumUp(options: string[], folders: string[]): Promise<number> {
 const tooLarge = (takesMb: number, diskMb: number) =>
   new AshError(
     'disk_full',
-    `What the set-up of the agent made takes ${takesMb} MB, more than the limits.diskMb of ${diskMb}. ` +
+    `What the set-up made takes ${takesMb} MB, more than the limits.diskMb of ${diskMb}. ` +
       'Raise that in ash.json, or let install.sh delete what no session needs.',
   )
 
 const noRoom = (cause: unknown) =>
   new AshError(
     'disk_full',
-    'There is no room for a copy of what the set-up of the agent made. Raise limits.diskMb, or make room on the disk of the server.',
+    'There is no room for a copy of what the set-up made. Raise limits.diskMb, or make room on the disk of the server.',
     { cause },
   )
 

@@ -53,6 +53,7 @@ export const ERRORS = {
     retryable: false,
     summary: 'The execution left no such file, or it is kept no longer.',
   },
+  sandbox_not_found: { status: 404, retryable: false, summary: 'No such sandbox, or it has ended.' },
   kernel_not_found: { status: 404, retryable: false, summary: 'The session has no kernel of that name.' },
   terminal_not_found: {
     status: 404,
@@ -110,6 +111,11 @@ export const ERRORS = {
     status: 409,
     retryable: true,
     summary: 'The execution has not ended, so it has no result yet. Ask again later.',
+  },
+  install_in_progress: {
+    status: 409,
+    retryable: true,
+    summary: 'Packages are being installed in the session; one installation runs at a time.',
   },
   session_conflict: {
     status: 409,
@@ -207,7 +213,8 @@ export const ERRORS = {
   setup_failed: {
     status: 422,
     retryable: false,
-    summary: 'Packages, install.sh or startup.sh of the agent failed; the log of the session has the output.',
+    summary:
+      'Packages, or install.sh or startup.sh of the agent, failed; the log of the session has the output.',
   },
   internal_error: {
     status: 500,

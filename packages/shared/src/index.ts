@@ -29,7 +29,6 @@ export { Credential, CredentialCreate, CredentialName, CredentialScheme } from '
 export { ExecReply, ExecRequest } from './api/exec-schemas.ts'
 export {
   Artifact,
-  DEFAULT_RUN_TIMEOUT_MS,
   ExecuteRequest,
   Execution,
   type ExecutionEventData,
@@ -38,7 +37,6 @@ export {
   Kernel,
   KernelCreate,
   KernelName,
-  MAX_RUN_TIMEOUT_MS,
   type OutputEventData,
 } from './api/execution-schemas.ts'
 export {
@@ -77,7 +75,12 @@ export {
   type TurnEventData,
   type TurnReply,
 } from './api/message-schemas.ts'
-export type { Packages } from './api/package-schemas.ts'
+export {
+  InstalledPackages,
+  PackageInstall,
+  PackageInstallRequest,
+  type Packages,
+} from './api/package-schemas.ts'
 export {
   PermissionAnswer,
   type PermissionEventData,
@@ -87,6 +90,7 @@ export {
 } from './api/permission-schemas.ts'
 export { Health, Ready } from './api/platform-schemas.ts'
 export { Port, PortNumber, PreviewLink, PreviewLinkCreate } from './api/port-schemas.ts'
+export { LogLine, LogTail, SandboxId, SandboxInfo, SandboxList } from './api/sandbox-schemas.ts'
 export {
   AgentConfig,
   BudgetLimits,
@@ -128,6 +132,7 @@ export {
   DEFAULT_EXEC_TIMEOUT_MS,
   DEFAULT_HOST,
   DEFAULT_PORT,
+  DEFAULT_RUN_TIMEOUT_MS,
   DEFAULT_TENANT,
   MAX_AGENT_BYTES,
   MAX_AGENT_FILES,
@@ -141,6 +146,7 @@ export {
   MAX_MESSAGE_CHARS,
   MAX_OUTSTANDING_COMMANDS,
   MAX_PATH_CHARS,
+  MAX_RUN_TIMEOUT_MS,
   MAX_TERMINAL_BYTES,
   MAX_TERMINAL_SIDE,
   MAX_TERMINALS,
@@ -173,7 +179,7 @@ export {
   type RunRequest,
   TABLE_TYPE,
 } from './interpreter.ts'
-export { type InterpreterPaths, interpreterCommand, shellInput } from './interpreter-command.ts'
+export { type InterpreterPaths, interpreterCommand, pythonName, shellInput } from './interpreter-command.ts'
 export { type ChannelEnd, InterpreterLink, type InterpreterProcess } from './interpreter-link.ts'
 export { brokenChannel, NO_USAGE, type ProcessExit, type RunUsage } from './interpreter-outcome.ts'
 export type { ReadableEnd, TakePiece } from './interpreter-output.ts'

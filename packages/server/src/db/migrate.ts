@@ -4,6 +4,7 @@ import { up as init } from './migrations/0001_init.ts'
 import { up as turnRequests } from './migrations/0002_turn_requests.ts'
 import { up as checkpoints } from './migrations/0003_checkpoints.ts'
 import { up as runningCode } from './migrations/0004_running_code.ts'
+import { up as externalIds } from './migrations/0005_external_ids.ts'
 
 /** In order; a migration that has shipped is never edited. */
 const MIGRATIONS = {
@@ -11,6 +12,7 @@ const MIGRATIONS = {
   '0002_turn_requests': { up: turnRequests },
   '0003_checkpoints': { up: checkpoints },
   '0004_running_code': { up: runningCode },
+  '0005_external_ids': { up: externalIds },
 }
 
 /** Brings the schema up to date, once, however many servers start together. */

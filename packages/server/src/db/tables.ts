@@ -1,4 +1,5 @@
 import type { ExecutionStatus, Language, SandboxState, SessionMode, SessionStatus } from '@ash-ai/shared'
+import type { ColumnType } from 'kysely'
 
 /**
  * The rows as both databases hold them: ids and JSON are text, times epoch milliseconds. Every row carries its
@@ -53,6 +54,8 @@ export interface SessionsTable {
   /** Null: an agent that names none. */
   template: string | null
   mode: SessionMode
+  /** What a client of a dialect calls it; no other session of the tenant has the same. */
+  external_id: ColumnType<never, string | null | undefined, string | null>
   /** Whom it is for; at most one open session of a template for each. */
   agent_id: string | null
   /** SessionRunSettings as JSON: what executions in it start from. */

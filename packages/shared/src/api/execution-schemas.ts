@@ -1,10 +1,9 @@
 import { z } from 'zod'
+import { MAX_RUN_TIMEOUT_MS } from '../constants.ts'
 import { EXECUTION_STATUSES } from '../execution-state.ts'
 import { LANGUAGES } from '../interpreter.ts'
 import { Env, IsoTime, Paging } from './common-schemas.ts'
 
-export const DEFAULT_RUN_TIMEOUT_MS = 300_000
-export const MAX_RUN_TIMEOUT_MS = 3_600_000
 const MAX_CODE_CHARS = 1024 * 1024
 
 export const LanguageSchema = z.enum(LANGUAGES).meta({ id: 'Language' })

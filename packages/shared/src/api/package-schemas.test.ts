@@ -77,8 +77,8 @@ test('what is accepted is one word in single quotes, is no option, and names no 
   )
 })
 
-test('there is no other kind of package, not too many, and none for a single session', () => {
+test('there is no other kind of package, and not too many', () => {
   expect(Packages.safeParse({ cargo: ['x'] }).success).toBe(false)
   expect(Packages.safeParse({ pip: Array(101).fill('x') }).success).toBe(false)
-  expect(SessionCreate.safeParse({ agent: 'a', packages: { pip: ['x'] } }).success).toBe(false)
+  expect(SessionCreate.safeParse({ template: 'a', packages: { pip: ['-x'] } }).success).toBe(false)
 })

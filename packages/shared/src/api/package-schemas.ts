@@ -1,4 +1,5 @@
 import { z } from 'zod'
+import { IsoTime } from './common-schemas.ts'
 
 const MAX_PACKAGES = 100
 const MAX_SPEC_CHARS = 200
@@ -36,3 +37,39 @@ export const Packages = z
   })
   .meta({ id: 'Packages' })
 export type Packages = z.infer<typeof Packages>
+
+/** Into the environment of one session, which it keeps. */
+export const PackageInstallRequest = Packages.extend({
+  async: z.boolean().optional().describe('Answer 202 at once; ask for the list later'),
+}).refine(({ pip = [], npm = [] }) => pip.length + npm.length > 0, {
+  error: 'must name at least one package, in `pip` or `npm`',
+  path: ['pip'],
+})
+export type PackageInstallRequest = z.infer<typeof PackageInstallRequest>
+
+/** What became of the newest installation in a session. */
+export const PackageInstall = z
+  .object({
+    status: z.enum(['running', 'completed', 'failed']),
+    packages: Packages,
+    warnings: z.array(z.string()).describe('Of `pip check`: what does not fit together'),
+    restartKernels: z
+      .boolean()
+      .describe('Kernels that were there before do not see what was installed: restart them'),
+    error: z.object({ code: z.string(), message: z.string() }).optional(),
+    startedAt: IsoTime,
+    finishedAt: IsoTime.optional(),
+  })
+  .meta({ id: 'PackageInstall' })
+export type PackageInstall = z.infer<typeof PackageInstall>
+
+const InstalledPackage = z.object({ name: z.string(), version: z.string() })
+
+export const InstalledPackages = z
+  .object({
+    pip: z.array(InstalledPackage).describe("In the session's own environment; not what the machine has"),
+    npm: z.array(InstalledPackage),
+    install: PackageInstall.optional().describe('The newest one that this server knows of'),
+  })
+  .meta({ id: 'InstalledPackages' })
+export type InstalledPackages = z.infer<typeof InstalledPackages>

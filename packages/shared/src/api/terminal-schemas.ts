@@ -32,6 +32,8 @@ export const TerminalConnect = z.object({
   token: z.string().max(1000).optional().describe('In place of a key, where no header can be sent'),
 })
 
+const Exit = { code: z.number().int().nullable(), signal: z.number().int().nullable() }
+
 export const Terminal = z
   .object({
     id: TerminalId,
@@ -40,6 +42,7 @@ export const Terminal = z
     rows: z.number().int(),
     viewers: z.number().int().describe('Connections that see it at this moment'),
     createdAt: IsoTime,
+    exit: z.object(Exit).optional().describe('It has ended while nobody looked, and is kept for a minute'),
   })
   .meta({ id: 'Terminal' })
 export type Terminal = z.infer<typeof Terminal>
@@ -60,11 +63,7 @@ export type ViewerControl = z.infer<typeof ViewerControl>
 export const TerminalControl = z.discriminatedUnion('type', [
   z.object({ type: z.literal('ready'), id: TerminalId, ...Size }),
   z.object({ type: z.literal('resize'), ...Size }),
-  z.object({
-    type: z.literal('exit'),
-    code: z.number().int().nullable(),
-    signal: z.number().int().nullable(),
-  }),
+  z.object({ type: z.literal('exit'), ...Exit }),
 ])
 export type TerminalControl = z.infer<typeof TerminalControl>
 
