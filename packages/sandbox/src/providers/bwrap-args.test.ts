@@ -12,6 +12,7 @@ const SPEC: BridgeSpec = {
     bridge: '/srv/ash/runtime/1/bridge.mjs',
     agentSdk: '/srv/ash/runtime/1/agent-sdk',
     kernels: '/srv/ash/runtime/1/kernels',
+    pty: '/srv/ash/runtime/1/pty',
     claude: '/srv/ash/runtime/1/claude',
     etc: '/srv/ash/runtime/1/etc',
   },
@@ -120,14 +121,18 @@ test.each(hosts)(
       '/etc/ca-certificates',
       '/etc/localtime',
       '/etc/mime.types',
+      '/etc/services',
+      '/etc/protocols',
+      '/etc/fonts',
+      '/etc/matplotlibrc',
     ])
   },
 )
 
-test('the agent SDK is bound beside the bridge, unless the bridge is one file', () => {
-  const bind = ['--ro-bind', SPEC.runtime.agentSdk, SANDBOX_PATHS.agentSdk]
+test.each(['agentSdk', 'pty'] as const)('%s is bound beside the bridge, where there is one', (part) => {
+  const bind = ['--ro-bind', SPEC.runtime[part], SANDBOX_PATHS[part]]
   expect(optionsOn(MERGED)).toContainEqual(bind)
-  const alone = { ...SPEC, runtime: { ...SPEC.runtime, agentSdk: undefined } }
+  const alone = { ...SPEC, runtime: { ...SPEC.runtime, [part]: undefined } }
   expect(optionsOn(MERGED, alone)).toEqual(optionsOn(MERGED).filter(([, from]) => from !== bind[1]))
 })
 
@@ -139,6 +144,7 @@ test('without a bridge there is neither its program nor a socket, and no agentâ€
     agentDir,
     SPEC.runtime.bridge,
     SPEC.runtime.agentSdk,
+    SPEC.runtime.pty,
     SPEC.runtime.claude,
   ]
   expect(optionsOn(MERGED, alone)).toEqual(optionsOn(MERGED).filter(([, from]) => !gone.includes(from)))

@@ -19,6 +19,11 @@ const ETC_FROM_HOST = [
   'ca-certificates',
   'localtime',
   'mime.types',
+  'services',
+  'protocols',
+  'fonts',
+  // Without it Debian's matplotlib does not load.
+  'matplotlibrc',
 ]
 const ETC_OWN = ['passwd', 'group', 'hosts', 'nsswitch.conf', 'resolv.conf']
 
@@ -133,13 +138,15 @@ function rootFileSystem(spec: SandboxSpec | BridgeSpec, host: BwrapHost): string
 }
 
 /** Only a bridge has use for these; an interpreter by itself has no way out. */
-function bridgeFiles({ runtime, modelSocket, egressSocket }: BridgeSpec): string[] {
+function bridgeFiles({ runtime, modelSocket, egressSocket, tunnelSocket }: BridgeSpec): string[] {
   return [
     ...['--ro-bind', runtime.bridge, SANDBOX_PATHS.bridge],
     ...readOnly(runtime.agentSdk, SANDBOX_PATHS.agentSdk),
+    ...readOnly(runtime.pty, SANDBOX_PATHS.pty),
     ...['--ro-bind', runtime.claude, SANDBOX_PATHS.claude],
     ...['--ro-bind', modelSocket, SANDBOX_PATHS.modelSocket],
     ...['--ro-bind', egressSocket, SANDBOX_PATHS.egressSocket],
+    ...readOnly(tunnelSocket, SANDBOX_PATHS.tunnelSocket),
   ]
 }
 
