@@ -2,6 +2,7 @@ import { setMaxListeners } from 'node:events'
 import {
   AshError,
   type BridgeCommand,
+  type Language,
   MAX_OUTSTANDING_COMMANDS,
   type OutputStream,
   type SessionSetup,
@@ -84,7 +85,8 @@ export class Bridge {
     const answer = (data: unknown) => this.#connection.send({ ev: 'result', id, data })
     switch (command.cmd) {
       case 'preload':
-        await Promise.all([loadAgentSdk(), this.#forward()])
+        await (command.interpreter ? this.#startEarly(command.interpreter) : loadAgentSdk())
+        await this.#forward()
         return answer({})
       case 'configure':
         // In the next round, when the answer has left: who waits for a session needs no way out of it yet.
@@ -156,6 +158,12 @@ export class Bridge {
         await this.close()
         return answer({})
     }
+  }
+
+  /** As far as it can be without a session: what is missing then comes with its first run. */
+  async #startEarly({ language, env }: { language: Language; env: Record<string, string> }): Promise<void> {
+    const { egress } = await this.#forward()
+    await this.#interpreters.startEarly(language, { ...this.#settings.env, ...proxyEnv(egress), ...env })
   }
 
   async #open(session: SessionSetup): Promise<LiveSession> {

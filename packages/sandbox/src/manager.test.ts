@@ -91,7 +91,7 @@ const whatIsLeft = async () => (await readdir(join(dir, 'sandboxes', 'session'))
 
 test('a prepared sandbox knows of no session until it is configured', async () => {
   const { manager, disk } = makeManager()
-  const prepared = await manager.prepare(newRequest({ preload: true }))
+  const prepared = await manager.prepare(newRequest({ preload: 'agent' }))
   expect(commands).toEqual([{ cmd: 'preload', id: '1' }])
   const sandbox = await prepared.configure(SETUP)
   const session = { ...SETUP, modelToken: expect.stringMatching(/^ash-session-.{32}$/) }
@@ -116,7 +116,7 @@ test.each(['preload', 'configure'])('a sandbox that fails to %s is taken down', 
       ? { ev: 'error', id, code: 'sandbox_start_failed', error: 'broken on purpose' }
       : { ev: 'result', id, data: {} }
   const { manager, disk } = makeManager()
-  const start = manager.start({ ...newRequest({ preload: true }), setup: SETUP })
+  const start = manager.start({ ...newRequest({ preload: 'agent' }), setup: SETUP })
   await expect(start).rejects.toThrow('broken on purpose')
   expect(await whatIsLeft()).toEqual(['disk'])
   expect(disk.held).toBe(0)

@@ -1,6 +1,7 @@
 import { randomBytes } from 'node:crypto'
+import type { Socket } from 'node:net'
 import { setTimeout as delay } from 'node:timers/promises'
-import { AshError, type SessionSetup } from '@ash-ai/shared'
+import { AshError, type Language, type SessionSetup, type TunnelResult } from '@ash-ai/shared'
 import { BridgeClient, type Pulse } from './bridge-client.ts'
 import type { DirectInterpreter } from './interpreters/direct-interpreter.ts'
 import { type InterpreterRequest, startInterpreter } from './interpreters/start-interpreter.ts'
@@ -8,6 +9,7 @@ import type { Layer } from './layer.ts'
 import type { DiskBackend, DiskState } from './limits/disk/disk-backend.ts'
 import { PolledDisk } from './limits/disk/polled-disk.ts'
 import { type Enclosure, findHostPid } from './limits/enclosure.ts'
+import type { ResourceUsage } from './limits/limit-backend.ts'
 import type { ResourceLimits } from './limits/resource-limits.ts'
 import { type LimitHit, LimitWatch } from './limits/watch-limits.ts'
 import { makeFolders } from './make-folders.ts'
@@ -43,8 +45,8 @@ export interface PrepareRequest {
   onDenied?: (event: EgressDenied) => void
   /** Hears of limits that were met; the sandbox may still be alive. */
   onLimit?: (hit: LimitHit) => void
-  /** Has the agent SDK imported before anybody asks for it. */
-  preload?: boolean
+  /** Has the agent SDK imported, or an interpreter started, before anybody asks for it. */
+  preload?: 'agent' | { language: Language; env: Record<string, string> } | undefined
 }
 
 type Setup = Omit<SessionSetup, 'modelToken'>
@@ -74,12 +76,16 @@ export interface Sandbox {
   setNetwork(policy: NetworkPolicy): void
   /** Bytes that have passed the network so far, the model's aside. */
   traffic(): number
+  /** A connection to a port of localhost inside; undefined where nothing listens there. */
+  openTunnel(port: number): Promise<Socket | undefined>
   /** Everything inside stands still. */
   readonly isFrozen: boolean
   /** Stops everything inside from running; false where that cannot be done, and then it runs on. */
   freeze(): Promise<boolean>
   /** Lets it go on, at once. */
   thaw(): void
+  /** What everything inside has used until now, and holds now. */
+  usage(): Promise<ResourceUsage>
   /** Host pids of everything inside; undefined where no control group holds it. */
   pids(): number[] | undefined
   /**
@@ -137,7 +143,7 @@ export class SandboxManager {
         request.limits.outputMbPerSecond,
       )
       await becomesReady(bridge, started)
-      if (request.preload) await inTime(bridge.call({ cmd: 'preload' }))
+      if (request.preload) await inTime(bridge.call(preloadCommand(request.preload)))
       return preparedSandbox(liveSandbox(request, started, bridge, network, this.#disk), modelToken)
     } catch (error) {
       await process?.kill()
@@ -187,7 +193,7 @@ export class SandboxManager {
 
   #startProcess(
     { sandboxId, dirs, agentDir, owner, limits }: PrepareRequest,
-    { modelSocket, egressSocket }: SandboxNetwork,
+    { modelSocket, egressSocket, tunnelSocket }: SandboxNetwork,
   ): Promise<SandboxProcess> {
     return this.provider.start({
       id: sandboxId,
@@ -197,12 +203,16 @@ export class SandboxManager {
       homeDir: dirs.home,
       modelSocket,
       egressSocket,
+      tunnelSocket,
       owner,
       limits,
       env: this.#options.env,
     })
   }
 }
+
+const preloadCommand = (preload: NonNullable<PrepareRequest['preload']>) =>
+  preload === 'agent' ? { cmd: 'preload' as const } : { cmd: 'preload' as const, interpreter: preload }
 
 function preparedSandbox(sandbox: Sandbox, modelToken: string): PreparedSandbox {
   const { id, bridge, exited, setNetwork, stop } = sandbox
@@ -274,6 +284,7 @@ function liveSandbox(
     hasJustKilled: () => watch.hasJustKilled(),
     setNetwork: (policy) => network.setPolicy(policy),
     traffic: () => network.traffic(),
+    openTunnel: (port) => network.openTunnel(port, (...tunnel) => askForTunnel(bridge, ...tunnel)),
     get isFrozen() {
       return isFrozen
     },
@@ -289,10 +300,16 @@ function liveSandbox(
       return isFrozen
     },
     thaw,
+    usage: () => process.usage(),
     pids: () => process.pids(),
     enclose: async (insidePid) => encloseInside(process, insidePid, `run-${++enclosures}`),
     stop: stopOnce,
   }
+}
+
+async function askForTunnel(bridge: BridgeClient, port: number, token: string): Promise<boolean> {
+  const answer = await bridge.call({ cmd: 'tunnel', port, token })
+  return (answer as Partial<TunnelResult> | null)?.connected === true
 }
 
 function encloseInside(process: SandboxProcess, insidePid: number, name: string): Enclosure | undefined {

@@ -12,7 +12,7 @@ const MAX_ERROR_CHARS = 4_000
  * `ProtocolError` and nothing else.
  */
 export type BridgeCommand =
-  | { cmd: 'preload'; id: string }
+  | { cmd: 'preload'; id: string; interpreter?: { language: Language; env: Record<string, string> } }
   | { cmd: 'configure'; id: string; session: SessionSetup }
   | { cmd: 'query'; id: string; content: unknown; options: Record<string, unknown> }
   | { cmd: 'resume'; id: string; options: Record<string, unknown> }

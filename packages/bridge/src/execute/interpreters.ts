@@ -34,20 +34,42 @@ type SendOutput = (event: Omit<OutputEvent, 'ev' | 'id'>) => Promise<void> | und
 interface Running {
   link: InterpreterLink
   tree: ProcessTree
+  /** Variables of the session, where it was started before there was one. */
+  lateEnv?: Record<string, string>
 }
+
+/** An interpreter that was started before it was known whose it would be. */
+interface Early {
+  language: Language
+  env: Record<string, string>
+  started: StartResult
+}
+
+/** What a program reads at its start, and not again. */
+const STARTING_NAMES = /^(PATH|VIRTUAL_ENV|ASH_PYTHON|LANG|TZ|(LC_|LD_|PYTHON|NODE_).*)$/
 
 /** The interpreters of one session. */
 export class Interpreters {
   readonly #cwd: string
   readonly #kernelsDir: string
   readonly #running = new Map<string, Running>()
+  #early: Early | undefined
 
   constructor(cwd: string, kernelsDir: string) {
     this.#cwd = cwd
     this.#kernelsDir = kernelsDir
   }
 
+  /** Starts one for whoever asks first, and waits until it is up. */
+  async startEarly(language: Language, env: Record<string, string>): Promise<void> {
+    const started = await this.start(language, env)
+    await this.#running.get(started.interpreter)?.link.ready
+    this.#early = { language, env, started }
+  }
+
   async start(language: Language, env: Record<string, string>): Promise<StartResult> {
+    const early = this.#takeEarly(language, env)
+    if (early) return early
     if (this.#running.size >= MAX_INTERPRETERS)
       throw new AshError('too_many_kernels', `A session may have ${MAX_INTERPRETERS} interpreters at once`)
     const [program, ...args] = findProgram(language, env, this.#kernelsDir)
@@ -72,9 +94,14 @@ export class Interpreters {
     const running = this.#running.get(interpreter)
     if (running === undefined)
       throw new AshError('interpreter_gone', 'The interpreter ended before the run began')
+    const { lateEnv } = running
+    delete running.lateEnv
     const sampling = sampleRegularly(running.tree)
     const outcome = await running.link
-      .run(request, { take: ({ stream, text }) => send({ stream, data: text }), maxOutputBytes })
+      .run(lateEnv ? { ...request, env: { ...lateEnv, ...request.env } } : request, {
+        take: ({ stream, text }) => send({ stream, data: text }),
+        maxOutputBytes,
+      })
       .finally(sampling.stop)
     return sendResults(outcome, send)
   }
@@ -89,6 +116,17 @@ export class Interpreters {
 
   async close(): Promise<void> {
     await Promise.all([...this.#running.keys()].map((id) => this.stop(id)))
+  }
+
+  /** Only where it is as if it had been started now. */
+  #takeEarly(language: Language, env: Record<string, string>): StartResult | undefined {
+    const early = this.#early
+    if (early?.language !== language || !hasSameStart(early.env, env)) return undefined
+    this.#early = undefined
+    const running = this.#running.get(early.started.interpreter)
+    if (!running || running.link.isOver) return undefined
+    running.lateEnv = env
+    return early.started
   }
 
   #hold(id: string, language: Language, child: ChildProcess, pid: number): void {
@@ -112,6 +150,11 @@ export class Interpreters {
     this.#running.set(id, { link, tree })
   }
 }
+
+const hasSameStart = (one: Record<string, string>, other: Record<string, string>) =>
+  Object.keys({ ...one, ...other })
+    .filter((name) => STARTING_NAMES.test(name))
+    .every((name) => one[name] === other[name])
 
 function interruptGroup(pid: number): void {
   try {

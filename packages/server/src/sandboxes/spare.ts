@@ -76,11 +76,11 @@ export interface SpareRequest {
 }
 
 /**
- * Starts a sandbox that can become any session of the blueprint: with its files and, where there is an agent, the agent
- * SDK imported; without network, environment or secrets. Leaves nothing behind where it cannot.
+ * Starts a sandbox that can become any session of the blueprint: with its files and the agent SDK imported, or without an
+ * agent an interpreter up; without network, environment or secrets. Leaves nothing behind where it cannot.
  */
 export async function prepareSpare(deps: SpareDeps, request: SpareRequest): Promise<Spare> {
-  const { tenantId, blueprint, limits, uid, evict } = request
+  const { tenantId, blueprint, language, limits, uid, evict } = request
   const { agent } = blueprint
   const sessionId = randomUUID()
   const dirs = sessionDirs(deps.dataDir, sessionId)
@@ -101,7 +101,7 @@ export async function prepareSpare(deps: SpareDeps, request: SpareRequest): Prom
         findCredential: async (name) => identity?.findCredential?.(name),
         onDenied: (denied) => identity?.onDenied(denied),
         onLimit: (hit) => identity?.onLimit(hit),
-        preload: agent !== undefined,
+        preload: agent ? 'agent' : { language, env: installedEnv(deps.install, blueprint, dirs) },
       },
       useOf(tenantId, blueprint, evict),
     )
