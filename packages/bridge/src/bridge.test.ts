@@ -109,6 +109,27 @@ test('the ways out are the same before and after a preload', async () => {
 const run = (interpreter: string, code: string, timeoutMs = 10_000) =>
   ({ cmd: 'execute', interpreter, request: { kind: 'code', code, timeoutMs }, maxOutputBytes: 1000 }) as const
 
+const SHOW_VARIABLES = 'import os; [os.environ.get("OWN"), os.environ.get("ASH_SESSION_ID")]'
+
+test.each([
+  ['finds it', {}, true],
+  ['does not, where a program would have to read other variables at its start', { PYTHONPATH: '/x' }, false],
+])('who needs the interpreter that was up before the session %s', async (_, env, isFound) => {
+  const { send, answerTo, endOf } = await startBridge()
+  send({ cmd: 'preload', id: '1', interpreter: { language: 'python', env: {} } })
+  await answerTo('1')
+  const early = await childrenOfThis()
+  send({ cmd: 'configure', id: '2', session: { ...SESSION, env: { ...SESSION.env, ...env } } })
+  send({ cmd: 'start', id: '3', language: 'python' })
+  const [{ data }] = (await answerTo('3')) as [{ data: { interpreter: string; pid: number } }]
+  expect(early.split(' ').includes(String(data.pid))).toBe(isFound)
+  send({ ...run(data.interpreter, SHOW_VARIABLES), id: '4' })
+  expect(await endOf('4')).toContainEqual({ ev: 'output', id: '4', stream: 'result', data: '["value","s1"]' })
+  // It is there once.
+  send({ cmd: 'start', id: '5', language: 'python' })
+  expect(await answerTo('5')).not.toMatchObject([{ data: { pid: data.pid } }])
+})
+
 test('an interpreter runs code, and its events end with what became of it', async () => {
   const { send, answerTo, endOf } = await startBridge()
   send({ cmd: 'configure', id: '1', session: SESSION })
