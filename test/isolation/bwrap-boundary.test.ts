@@ -113,13 +113,14 @@ describe.each(SERVER_KINDS)('inside a sandbox of a server run by $name', ({ user
     await expectRefused('getent hosts example.com')
   })
 
-  test('the only sockets are the ways to the proxies; that of the model takes no stranger', async () => {
+  test('the only sockets are the ways to the proxies and for tunnels; that of the model takes no stranger', async () => {
     // A bound socket lies over a plain file, which is all that find sees of it.
     expect(await lines('find / -path /proc -prune -o -type s -print 2>/dev/null')).toEqual([])
     const points = "cut -d' ' -f5 /proc/self/mountinfo"
     expect(await lines(`for point in $(${points}); do [ ! -S $point ] || echo $point; done`)).toEqual([
       '/run/ash/model.sock',
       '/run/ash/egress.sock',
+      '/run/ash/tunnel.sock',
     ])
     const ask = `require('node:http')
       .request({ socketPath: '/run/ash/model.sock', path: '/v1/messages', method: 'POST' })

@@ -46,6 +46,8 @@ export interface BridgeSpec extends SandboxSpec {
   modelSocket: string
   /** Socket of this sandbox's egress proxy. */
   egressSocket: string
+  /** Where connections from outside to ports inside come out; without it there are none. */
+  tunnelSocket?: string | undefined
 }
 
 export interface Owner {

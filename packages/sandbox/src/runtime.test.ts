@@ -36,6 +36,7 @@ test('a staged runtime has Node execute-only, the bridge readable and claude exe
     'etc',
     'kernels',
     'node',
+    'pty',
   ])
   expect((await readdir(runtime.etc)).sort()).toEqual([
     'group',

@@ -25,6 +25,8 @@ export interface Runtime {
   agentSdk: string | undefined
   /** A folder beside the bridge with the programs that run code. None where the bridge is one file. */
   kernels: string | undefined
+  /** A folder beside the bridge with what makes terminals. None where there are none. */
+  pty: string | undefined
   claude: string
   /** Synthetic `/etc` files: the host's own say too much. */
   etc: string
@@ -32,7 +34,7 @@ export interface Runtime {
 
 export interface RuntimeSource {
   node: string
-  /** A file; a folder `agent-sdk` beside it belongs to it. */
+  /** A file; the folders `agent-sdk` and `pty` beside it belong to it. */
   bridge: string
   /** Folder of the programs that run code; by default `kernels` beside the bridge. */
   kernels?: string
@@ -42,8 +44,9 @@ export interface RuntimeSource {
 const BRIDGE = 'bridge.mjs'
 const AGENT_SDK = 'agent-sdk'
 const KERNELS = 'kernels'
+const PTY = 'pty'
 /** Of what lies in those folders: what a build leaves beside it is of no use inside. */
-const STAGED = /\.(cjs|mjs|py|pyc|cache)$/
+const STAGED = /\.(cjs|mjs|py|pyc|cache|node)$/
 
 const ETC_FILES: Record<string, string> = {
   passwd:
@@ -68,6 +71,7 @@ export async function stageRuntime(runtimeDir: string, source: RuntimeSource): P
     bridge: join(dir, BRIDGE),
     agentSdk: hasFolder(bridge, AGENT_SDK) ? join(dir, AGENT_SDK) : undefined,
     kernels: hasFolder(bridge, KERNELS) ? join(dir, KERNELS) : undefined,
+    pty: hasFolder(bridge, PTY) ? join(dir, PTY) : undefined,
     claude: join(dir, 'claude'),
     etc: join(dir, 'etc'),
   }
@@ -96,7 +100,7 @@ export async function removeOtherRuntimes({ dir }: Runtime): Promise<void> {
 
 async function fillStaging(staging: string, source: RuntimeSource, bridge: BridgeFiles): Promise<void> {
   const etc = join(staging, 'etc')
-  const folders = [etc, join(staging, AGENT_SDK), join(staging, KERNELS)]
+  const folders = [etc, ...[AGENT_SDK, KERNELS, PTY].map((name) => join(staging, name))]
   for (const folder of folders) await mkdir(folder, { recursive: true })
   // Execute-only makes the bridge's process non-dumpable: the agent runs under the same user and could
   // otherwise rewrite it through /proc/<pid>/mem.
@@ -120,7 +124,11 @@ type BridgeFiles = ReadonlyMap<string, Buffer>
 async function readBridge(source: RuntimeSource): Promise<BridgeFiles> {
   const files = new Map([[BRIDGE, await readFile(source.bridge)]])
   const beside = dirname(source.bridge)
-  const folders = { [AGENT_SDK]: join(beside, AGENT_SDK), [KERNELS]: source.kernels ?? join(beside, KERNELS) }
+  const folders = {
+    [AGENT_SDK]: join(beside, AGENT_SDK),
+    [KERNELS]: source.kernels ?? join(beside, KERNELS),
+    [PTY]: join(beside, PTY),
+  }
   for (const [key, folder] of Object.entries(folders)) {
     const names = await readdir(folder).catch(ignoreMissing)
     for (const name of names.filter((each) => STAGED.test(each)).sort()) {

@@ -7,6 +7,7 @@ const PATHS = {
   agent: '/agent',
   modelSocket: '/run/ash/model.sock',
   egressSocket: '/run/ash/egress.sock',
+  tunnelSocket: '/run/ash/tunnel.sock',
   claude: '/opt/ash/claude',
   nodeDir: '/opt/ash',
   tmp: '/tmp',
@@ -22,6 +23,7 @@ const OWN = {
   ASH_WORKSPACE_DIR: '/workspace',
   ASH_MODEL_SOCKET: '/run/ash/model.sock',
   ASH_EGRESS_SOCKET: '/run/ash/egress.sock',
+  ASH_TUNNEL_SOCKET: '/run/ash/tunnel.sock',
   ASH_CLAUDE: '/opt/ash/claude',
   ASH_BRIDGE_FD: '3',
 }

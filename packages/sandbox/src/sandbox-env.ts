@@ -11,6 +11,7 @@ export interface SandboxPaths extends PlacePaths {
   agent: string | undefined
   modelSocket: string
   egressSocket: string
+  tunnelSocket?: string | undefined
   claude: string
 }
 
@@ -32,6 +33,7 @@ export function sandboxEnv(
     ...(paths.agent !== undefined && { ASH_AGENT_DIR: paths.agent }),
     ASH_MODEL_SOCKET: paths.modelSocket,
     ASH_EGRESS_SOCKET: paths.egressSocket,
+    ...(paths.tunnelSocket !== undefined && { ASH_TUNNEL_SOCKET: paths.tunnelSocket }),
     ASH_CLAUDE: paths.claude,
     ASH_BRIDGE_FD: '3',
   }

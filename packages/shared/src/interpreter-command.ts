@@ -25,7 +25,8 @@ export function interpreterCommand(language: Language, paths: InterpreterPaths):
     case 'python':
       return [paths.python, `${paths.kernels}/python-kernel.py`]
     case 'javascript':
-      return [paths.node, `${paths.kernels}/javascript-kernel.mjs`]
+      // What the interpreter itself needs of Node would be told as a warning in the output of the code.
+      return [paths.node, '--disable-warning=ExperimentalWarning', `${paths.kernels}/javascript-kernel.mjs`]
     case 'shell':
       return paths.bash.endsWith('/bash')
         ? [paths.bash, '--noprofile', '--norc', '-c', SHELL_PROGRAM]

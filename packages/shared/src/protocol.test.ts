@@ -195,6 +195,8 @@ describe('commands', () => {
     EXECUTE,
     { cmd: 'cancel', id: '1', interpreter: 'i-1', how: 'interrupt' },
     { cmd: 'stop', id: '1', interpreter: 'i-1' },
+    { cmd: 'ports', id: '1' },
+    { cmd: 'tunnel', id: '1', port: 65_535, token: '0f'.repeat(32) },
   ] as const)('$cmd is taken as it was sent', (command) => {
     expect(decodeCommand(encodeLine(command).trimEnd())).toEqual(command)
   })
@@ -212,6 +214,10 @@ describe('commands', () => {
     ['no limit of output', { ...EXECUTE, maxOutputBytes: -1 }],
     ['another way to cancel', { cmd: 'cancel', interpreter: 'i', how: 'ask' }],
     ['nothing to stop', { cmd: 'stop' }],
+    ['no port', { cmd: 'tunnel', port: 0, token: '0f'.repeat(32) }],
+    ['a port that is text', { cmd: 'tunnel', port: '80', token: '0f'.repeat(32) }],
+    ['a token too short', { cmd: 'tunnel', port: 80, token: '0f' }],
+    ['a token of two lines', { cmd: 'tunnel', port: 80, token: `${'0f'.repeat(32)}\n` }],
   ])('%s is a protocol error', (_, command) => {
     expect(() => decodeCommand(JSON.stringify({ ...command, id: '1' }))).toThrow(ProtocolError)
   })

@@ -1,4 +1,5 @@
 import { chmod, mkdir, rm } from 'node:fs/promises'
+import type { Socket } from 'node:net'
 import { join } from 'node:path'
 import type { Owner } from '../provider.ts'
 import type { FindCredential } from './credential.ts'
@@ -8,6 +9,7 @@ import type { Budget } from './model/budget.ts'
 import { createModelGuard } from './model/model-guard.ts'
 import { type ModelProxy, type ModelUpstream, startModelProxy } from './model-proxy.ts'
 import { decide, type NetworkPolicy, parseAuthority } from './network-policy.ts'
+import { type AskForTunnel, TunnelHost } from './tunnel-host.ts'
 
 export interface SandboxNetworkOptions {
   /** Folder for the sockets; gone with them. */
@@ -22,20 +24,23 @@ export interface SandboxNetworkOptions {
   findCredential: FindCredential | undefined
 }
 
-/** The two ways out of one sandbox: to the model API, and to what its network policy allows. */
+/** The ways out of one sandbox, to the model API and to what its network policy allows, and the one in. */
 export class SandboxNetwork {
   readonly modelSocket: string
   readonly egressSocket: string
+  readonly tunnelSocket: string
   readonly #options: SandboxNetworkOptions
   #policy: NetworkPolicy
   #model: ModelProxy | undefined
   #egress: EgressProxy | undefined
+  #tunnels: TunnelHost | undefined
 
   private constructor(options: SandboxNetworkOptions) {
     this.#options = options
     this.#policy = options.policy
     this.modelSocket = join(options.runDir, 'model.sock')
     this.egressSocket = join(options.runDir, 'egress.sock')
+    this.tunnelSocket = join(options.runDir, 'tunnel.sock')
   }
 
   /** Leaves nothing behind where it cannot start. */
@@ -61,8 +66,13 @@ export class SandboxNetwork {
     return this.#egress?.traffic() ?? 0
   }
 
+  /** A connection to a port inside, which `ask` has the bridge make; undefined where nothing listens there. */
+  async openTunnel(port: number, ask: AskForTunnel): Promise<Socket | undefined> {
+    return this.#tunnels?.open(port, ask)
+  }
+
   async close(): Promise<void> {
-    await Promise.all([this.#model?.close(), this.#egress?.close()])
+    await Promise.all([this.#model?.close(), this.#egress?.close(), this.#tunnels?.close()])
     await rm(this.#options.runDir, { recursive: true, force: true })
   }
 
@@ -93,6 +103,7 @@ export class SandboxNetwork {
       onDenied,
       findCredential,
     })
+    this.#tunnels = await TunnelHost.listen(this.tunnelSocket, owner)
   }
 
   #allows(host: string, port: number): boolean {

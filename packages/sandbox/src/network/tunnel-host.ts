@@ -47,7 +47,8 @@ export class TunnelHost {
 
   /** A connection to a port inside; undefined where nothing listens there. */
   async open(port: number, ask: AskForTunnel): Promise<Socket | undefined> {
-    if (this.#tunnels >= MAX_TUNNELS)
+    // A bridge that does not answer lets nobody out of the queue.
+    if (this.#tunnels >= MAX_TUNNELS || this.#queue.length >= MAX_TUNNELS)
       throw new AshError('too_many_readers', `A session has at most ${MAX_TUNNELS} connections to its ports`)
     this.#tunnels++
     const token = randomBytes(TUNNEL_TOKEN_BYTES).toString('hex')

@@ -21,6 +21,7 @@ const SPEC: BridgeSpec = {
   homeDir: '/srv/ash/sandboxes/1/home',
   modelSocket: '/srv/ash/sandboxes/1/run/model.sock',
   egressSocket: '/srv/ash/sandboxes/1/run/egress.sock',
+  tunnelSocket: '/srv/ash/sandboxes/1/run/tunnel.sock',
   owner: { uid: 200_000, gid: 200_000 },
   limits: DEFAULT_LIMITS,
   env: { PATH: '/usr/bin', LANG: 'C.UTF-8', ODD: '--bind / /host' },
@@ -106,6 +107,7 @@ test.each(hosts)(
       SPEC.agentDir,
       SPEC.modelSocket,
       SPEC.egressSocket,
+      SPEC.tunnelSocket,
     ])
     const fromHost = named(optionsOn(host), '--ro-bind', '--ro-bind-try')
       .map(([, source]) => source)
@@ -137,10 +139,11 @@ test.each(['agentSdk', 'pty'] as const)('%s is bound beside the bridge, where th
 })
 
 test('without a bridge there is neither its program nor a socket, and no agent’s folder', () => {
-  const { modelSocket, egressSocket, agentDir, ...alone } = SPEC
+  const { modelSocket, egressSocket, tunnelSocket, agentDir, ...alone } = SPEC
   const gone = [
     modelSocket,
     egressSocket,
+    tunnelSocket,
     agentDir,
     SPEC.runtime.bridge,
     SPEC.runtime.agentSdk,

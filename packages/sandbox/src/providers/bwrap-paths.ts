@@ -6,6 +6,7 @@ export const SANDBOX_PATHS = {
   tmp: '/tmp',
   modelSocket: '/run/ash/model.sock',
   egressSocket: '/run/ash/egress.sock',
+  tunnelSocket: '/run/ash/tunnel.sock',
   nodeDir: '/opt/ash',
   node: '/opt/ash/node',
   bridge: '/opt/ash/bridge.mjs',
@@ -13,5 +14,7 @@ export const SANDBOX_PATHS = {
   agentSdk: '/opt/ash/agent-sdk',
   /** The programs that run code. */
   kernels: '/opt/ash/kernels',
+  /** What makes terminals, for the bridge alone. */
+  pty: '/opt/ash/pty',
   claude: '/opt/ash/claude',
 } as const

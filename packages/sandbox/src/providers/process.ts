@@ -26,8 +26,9 @@ export function createProcessProvider(diskMb: DiskBackend['enforcement']): Sandb
     async check() {},
     expectStart() {},
     async start(spec) {
-      const { modelSocket, egressSocket } = spec
-      const env = sandboxEnv({ ...hostPaths(spec), modelSocket, egressSocket }, spec.id, spec.env)
+      const { modelSocket, egressSocket, tunnelSocket } = spec
+      const paths = { ...hostPaths(spec), modelSocket, egressSocket, tunnelSocket }
+      const env = sandboxEnv(paths, spec.id, spec.env)
       const child = spawnHere(spec, [spec.runtime.node, spec.runtime.bridge], env, 'ignore')
       return withKillTree(await watchProcess(child, { bridgeFd: STREAM_FD }, NO_GROUP), child, spec)
     },
