@@ -50,7 +50,7 @@ async function bundleAgentSdk(outfile) {
 
 /** User code may replace what is global: the interpreter it shares a realm with takes its own first. */
 const OWN_GLOBALS = `const {Array,Atomics,Error,Int32Array,JSON,Map,Math,Number,Object,Promise,RangeError,RegExp,Set,
-SharedArrayBuffer,String,Symbol,SyntaxError,TypeError,URL,Uint8Array}=globalThis`
+Reflect,SharedArrayBuffer,String,Symbol,SyntaxError,TypeError,URL,Uint8Array}=globalThis`
 
 const COMPILE_PYTHON = `import pathlib, py_compile, sys
 for path in pathlib.Path(sys.argv[1]).glob('python-*.py'):
@@ -101,10 +101,21 @@ async function bundleKernels(folder) {
   await writeFile(`${transform}.cache`, compiled.makeCache())
 }
 
+/** The native module behind terminals, where there is one for this machine. */
+async function copyPty(folder) {
+  await rm(folder, { recursive: true, force: true })
+  const name = `@lydell/node-pty-${process.platform}-${process.arch}`
+  const from = join(BRIDGE, 'node_modules', name, 'pty.node')
+  if (!existsSync(from)) return
+  await mkdir(folder, { recursive: true })
+  await copyFile(from, join(folder, 'pty.node'))
+}
+
 async function main([option, kernels]) {
   if (option === '--kernels') return bundleKernels(kernels)
   const folder = join(BRIDGE, 'dist')
   await bundleKernels(join(folder, 'kernels'))
+  await copyPty(join(folder, 'pty'))
   await bundleAgentSdk(join(folder, 'agent-sdk', 'sdk.cjs'))
   await bundleBridge({ outfile: join(folder, 'bridge.mjs'), external: [AGENT_SDK] })
 }

@@ -1,8 +1,9 @@
-// The server as one file, beside it the threads it starts: reading hundreds took more than half of a start.
+// The server as one file, beside it the threads it starts, and sandbox-run as another: reading hundreds took more than
+// half of a start.
 import { mkdir, readFile, rename, writeFile } from 'node:fs/promises'
 import { basename, dirname, join, relative } from 'node:path'
 import { build } from 'esbuild'
-import { BUNDLE, BUNDLE_DIR, fingerprint, STAMP } from './lib/server-bundle.mjs'
+import { BUNDLE, BUNDLE_DIR, fingerprint, SANDBOX_RUN_BUNDLE, STAMP } from './lib/server-bundle.mjs'
 import { reportFailure } from './lib/steps.mjs'
 import { isMain, root } from './lib/workspace.mjs'
 
@@ -30,6 +31,35 @@ const installedFolders = {
   },
 }
 
+/** @type {import('esbuild').Plugin} */
+const onlyUsedModules = {
+  name: 'only used modules',
+  // Importing from a package's index brings only what is used of it: the sandbox's modules do nothing by being there.
+  setup({ onResolve, resolve }) {
+    onResolve({ filter: /^(@ash-ai\/|\.)/ }, async ({ path, pluginData, ...options }) => {
+      if (pluginData === onlyUsedModules) return undefined
+      const found = await resolve(path, { ...options, pluginData: onlyUsedModules })
+      return found.path.startsWith(SANDBOX) ? { ...found, sideEffects: false } : found
+    })
+  },
+}
+
+/** @type {import('esbuild').Plugin} */
+const lateCrypto = {
+  name: 'late crypto',
+  // Takes several milliseconds to load, and only staging needs it.
+  setup({ onLoad, onResolve }) {
+    onResolve({ filter: /^node:crypto$/ }, ({ namespace, path }) =>
+      namespace === 'late' ? { path, external: true } : { path, namespace: 'late' },
+    )
+    onLoad({ filter: /.*/, namespace: 'late' }, () => {
+      const names = ['createHash', 'randomBytes', 'randomUUID']
+      const getters = names.map((name) => `get ${name}() { return require('node:crypto').${name} }`)
+      return { contents: `module.exports = { ${getters.join(', ')} }`, loader: 'js' }
+    })
+  },
+}
+
 /** @type {import('esbuild').BuildOptions} */
 const OPTIONS = {
   absWorkingDir: SERVER,
@@ -48,10 +78,11 @@ const OPTIONS = {
 }
 
 /** As CommonJS: importing Node's own modules costs more than requiring them, `node:http` alone all of its WebSockets. */
-const bundleMain = () =>
+const bundleProgram = (bundle, entry, plugins = []) =>
   build({
     ...OPTIONS,
-    entryPoints: { [basename(BUNDLE, '.cjs')]: join(COMPILED, 'main.js') },
+    plugins: [...OPTIONS.plugins, ...plugins],
+    entryPoints: { [basename(bundle, '.cjs')]: entry },
     outExtension: { '.js': '.cjs' },
     format: 'cjs',
     banner: { js: "const bundleUrl = require('node:url').pathToFileURL(__filename).href" },
@@ -79,7 +110,14 @@ async function replaceFile(path, contents) {
 
 async function main() {
   const madeFrom = fingerprint()
-  const results = await Promise.all([bundleMain(), bundleThreads()])
+  const results = await Promise.all([
+    bundleProgram(BUNDLE, join(COMPILED, 'main.js')),
+    bundleProgram(SANDBOX_RUN_BUNDLE, join(COMPILED, 'sandbox-run', 'main.js'), [
+      onlyUsedModules,
+      lateCrypto,
+    ]),
+    bundleThreads(),
+  ])
   const files = results.flatMap(({ outputFiles }) => outputFiles)
   await mkdir(BUNDLE_DIR, { recursive: true })
   for (const { path, contents } of files) await replaceFile(path, contents)

@@ -12,7 +12,7 @@ import {
   createRlimitBackend,
   DEFAULT_LIMITS,
   type SandboxProvider,
-  type SandboxSpec,
+  type BridgeSpec,
   stageRuntime,
 } from '@ash-ai/sandbox'
 import { createBwrapProvider, listTree } from '@ash-ai/sandbox/testing'
@@ -91,7 +91,7 @@ async function startTimes(): Promise<string[]> {
   }
 }
 
-async function makeSpec(dir: string): Promise<SandboxSpec> {
+async function makeSpec(dir: string): Promise<BridgeSpec> {
   await chmod(dir, 0o711)
   const owner = nextOwner()
   const make = async (name: string) => {
@@ -117,7 +117,7 @@ async function makeSpec(dir: string): Promise<SandboxSpec> {
   }
 }
 
-async function untilReady(provider: SandboxProvider, spec: SandboxSpec): Promise<number> {
+async function untilReady(provider: SandboxProvider, spec: BridgeSpec): Promise<number> {
   const started = performance.now()
   const sandbox = await provider.start(spec)
   const bridge = new BridgeClient(sandbox.stream)
@@ -131,7 +131,7 @@ async function untilReady(provider: SandboxProvider, spec: SandboxSpec): Promise
 /** The comparison is worth nothing if the wrapper does not do what it says. */
 async function assertFiltered(
   provider: SandboxProvider,
-  spec: SandboxSpec,
+  spec: BridgeSpec,
   isFiltered: boolean,
 ): Promise<void> {
   const sandbox = await provider.start(spec)

@@ -268,9 +268,7 @@ describe('the layer of an agent version', () => {
     await deployTestAgent(server.client, 'deep', { 'install.sh': dig })
     await expect(server.client.sessions.create({ agent: 'deep' })).rejects.toMatchObject({
       code: 'setup_failed',
-      message: expect.stringMatching(
-        /^What the set-up made cannot be copied\. A path may be too long/,
-      ),
+      message: expect.stringMatching(/^What the set-up made cannot be copied\. A path may be too long/),
     })
     expect([...(await layersOf('deep')), ...(await buildsUnderWay())]).toEqual([])
     expect(await readdir(join(server.dataDir, 'layers', '.staging'))).toEqual([])

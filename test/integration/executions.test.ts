@@ -1,4 +1,6 @@
 import { createHash } from 'node:crypto'
+import { readdir } from 'node:fs/promises'
+import { join } from 'node:path'
 import type { Execution } from '@ash-ai/shared'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { deployTestAgent } from './support/conversation.ts'
@@ -118,6 +120,28 @@ test('a session that ends takes the run in its sandbox along, and one without', 
   }
 })
 
+test('a session for one run takes one, also of several that are sent at once', async () => {
+  const { id } = await server.client.sessions.create({ template: 'python', mode: 'ephemeral' })
+  const settled = await Promise.allSettled(Array.from({ length: 4 }, () => run({ code: '1' }, id)))
+  const refused = settled.flatMap((each) => (each.status === 'rejected' ? [each.reason] : []))
+  expect(refused).toHaveLength(3)
+  for (const error of refused) expect(error).toMatchObject({ code: 'session_conflict' })
+  expect((await server.client.executions.list(id)).executions).toHaveLength(1)
+})
+
+test('a session that ends while its run is about to begin runs nothing and leaves no folder', async () => {
+  const { client } = server
+  for (let round = 0; round < 5; round++) {
+    const { id, sessionId: single } = await client.execute({ code: 'open("x", "w").write("x")', async: true })
+    await client.sessions.end(single)
+    expect(['cancelled', 'completed']).toContain((await client.executions.wait(single, id)).status)
+    await eventually(
+      () => readdir(join(server.dataDir, 'sandboxes')),
+      (folders) => !folders.includes(single),
+    )
+  }
+})
+
 test('an agent session runs code beside its agent', async () => {
   await deployTestAgent(server.client)
   const { id } = await server.client.sessions.create({ agent: 'zebra' })
@@ -146,6 +170,32 @@ test('a stream has the states, the output as it comes, and at the end all of it'
   expect(output.map((event) => ('text' in event ? event.text : '')).join('')).toBe('0\n1\n2\n')
   expect(events.at(-2)).toMatchObject({ type: 'execution', status: 'completed' })
   expect(events.at(-1)).toMatchObject({ type: 'result', execution: { result: 'end', stdout: '0\n1\n2\n' } })
+})
+
+test('a result with line breaks between its values is one frame of a stream', async () => {
+  const code = `import os
+for fd in map(int, os.listdir("/proc/self/fd")):
+    pass
+class Loud(dict): pass
+{"a": [1, 2], "b": "x\\ry"}`
+  const reply = await post(`/api/sessions/${sessionId}/execute`, { code, stream: true })
+  const frames = (await reply.text()).split('\n\n').filter(Boolean)
+  const result = frames.at(-1) ?? ''
+  expect(result).toMatch(/^event: result\ndata: [^\r\n]+$/)
+  expect(JSON.parse(result.slice(result.indexOf('data: ') + 6)).result).toEqual({ a: [1, 2], b: 'x\ry' })
+})
+
+test('a run that was streamed is streamed again from its key, also when it is long over', async () => {
+  const idempotencyKey = crypto.randomUUID()
+  const stream = () =>
+    post(
+      `/api/sessions/${sessionId}/execute`,
+      { code: 'print("once")', stream: true },
+      { 'idempotency-key': idempotencyKey },
+    ).then((reply) => reply.text())
+  const first = await stream()
+  await run({ code: 'print("another")' })
+  expect(await stream()).toBe(first)
 })
 
 test('two streams of one session each have their own', async () => {

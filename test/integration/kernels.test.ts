@@ -154,6 +154,74 @@ test('a session has at most eight kernels', async () => {
   await client.sessions.end(other)
 })
 
+test('a kernel that many ask for at once is one kernel', async () => {
+  const { client } = server
+  const { id: other } = await client.sessions.create({ template: 'python' })
+  const [first, ...others] = await Promise.all([
+    ...Array.from({ length: 4 }, () => client.kernels.create(other, { name: 'same' })),
+    client.sessions.execute(other, { code: 'import os\nos.getpid()', kernel: 'same' }).then(() => undefined),
+  ])
+  for (const kernel of others) if (kernel) expect(kernel.startedAt).toBe(first?.startedAt)
+  expect(await client.kernels.list(other)).toHaveLength(1)
+  await client.sessions.end(other)
+})
+
+test('of more kernels at once than there may be the last are refused, and nothing of them is kept', async () => {
+  const { client } = server
+  const { id: other } = await client.sessions.create({ template: 'python' })
+  const runs = Array.from({ length: 12 }, (_, number) =>
+    client.sessions.execute(other, { code: '1', kernel: `k${number}` }),
+  )
+  const settled = await Promise.allSettled(runs)
+  const refused = settled.flatMap((each) => (each.status === 'rejected' ? [each.reason] : []))
+  expect(refused).toHaveLength(4)
+  for (const error of refused) expect(error).toMatchObject({ code: 'too_many_kernels' })
+  expect(await client.kernels.list(other)).toHaveLength(8)
+  const { executions } = await client.executions.list(other)
+  expect(executions.map(({ status }) => status)).toEqual(Array(8).fill('completed'))
+  await client.sessions.end(other)
+})
+
+/** Leaves a process behind that nothing but its environment ties to the kernel. */
+const daemon = (seconds: number) => `import subprocess, sys
+subprocess.Popen([sys.executable, "-c", "import time; time.sleep(${seconds})"], start_new_session=True)`
+const daemons = async (seconds: number) =>
+  (await server.listSandboxProcesses()).filter(({ command }) => command.includes(String(seconds)))
+
+test('daemons of a kernel live as long as it does: until it is deleted', async () => {
+  await run({ code: daemon(6543), kernel: 'left' })
+  expect(await run({ code: '1', kernel: 'left' })).toMatchObject({ isNewKernel: false })
+  expect(await daemons(6543)).not.toEqual([])
+  await server.client.kernels.delete(id, { name: 'left' })
+  expect(await daemons(6543)).toEqual([])
+})
+
+test('daemons of a kernel live as long as it does: until code in it takes too long', async () => {
+  const code = `${daemon(6544)}\nwhile True: pass`
+  expect(await run({ code, kernel: 'late', timeout: 1500 })).toMatchObject({ status: 'timeout' })
+  expect(await daemons(6544)).toEqual([])
+})
+
+test.each([
+  ['python', 'kept = 1', 'chunks = []\nwhile True: chunks.append(bytearray(10_000_000))', 'kept'],
+  [
+    'javascript',
+    'var kept = 1',
+    'const chunks = []; for (;;) chunks.push(Buffer.alloc(10_000_000, 1))',
+    'kept',
+  ],
+] as const)('a %s kernel survives another that runs out of memory', async (language, keep, eat, show) => {
+  const { client } = server
+  const { id: small } = await client.sessions.create({ template: 'both', limits: { memoryMb: 400 } })
+  const inSmall = (request: Run) => client.sessions.execute(small, { language, ...request })
+  await inSmall({ code: keep, kernel: 'survivor' })
+  const eaten = await inSmall({ code: eat, kernel: 'glutton', timeout: 60_000 })
+  expect(eaten.status).toBe('failed')
+  expect(await inSmall({ code: show, kernel: 'survivor' })).toMatchObject({ result: 1, isNewKernel: false })
+  expect(await inSmall({ code: '2', kernel: 'glutton' })).toMatchObject({ result: 2 })
+  await client.sessions.end(small)
+})
+
 test('a kernel has as many waiting as it may, and refuses more', async () => {
   const { id: running } = await run({ code: LOOP, kernel: 'full', async: true })
   await begun(running)

@@ -165,7 +165,7 @@ test('a bridge that closes takes its interpreters with it', async () => {
   expect(await endOf('3')).toMatchObject([{ data: 'begun\n' }, { data: { status: 'cancelled' } }])
 })
 
-test.each(['exec', 'query', 'resume', 'interrupt', 'permission', 'start'] as const)(
+test.each(['exec', 'query', 'resume', 'interrupt', 'permission', 'start', 'terminal'] as const)(
   '%s before configure is refused, and says why',
   async (cmd) => {
     const { send, answerTo } = await startBridge()
@@ -177,6 +177,8 @@ test.each(['exec', 'query', 'resume', 'interrupt', 'permission', 'start'] as con
       content: 'hi',
       options: {},
       language: 'shell',
+      cols: 80,
+      rows: 24,
     } as unknown as BridgeCommand)
     expect(await answerTo('1')).toMatchObject([{ ev: 'error', error: 'the sandbox has not been configured' }])
   },

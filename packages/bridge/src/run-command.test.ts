@@ -41,6 +41,13 @@ test('a command gets its folder and environment, and gives back output and exit 
   })
 })
 
+test('a command may open its outputs by name', async () => {
+  expect(await run('echo a > /dev/stderr; echo b | tee /dev/stderr')).toMatchObject({
+    stdout: 'b\n',
+    stderr: 'a\nb\n',
+  })
+})
+
 test('a command that reads its input finds none', async () => {
   expect(await run('cat; echo end')).toMatchObject({ stdout: 'end\n', exitCode: 0 })
 })

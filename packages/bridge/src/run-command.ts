@@ -1,6 +1,7 @@
 import { existsSync } from 'node:fs'
 import type { Readable } from 'node:stream'
 import { type ExecResult, MAX_EXEC_OUTPUT_BYTES, MAX_LINE_BYTES } from '@ash-ai/shared'
+import { spawnWithOutput } from './execute/output-pipes.ts'
 import { childProcess } from './late-modules.ts'
 
 /** After the command is gone, what it left in the background may still hold its output open. */
@@ -21,13 +22,10 @@ interface CommandSpec {
 export async function runCommand(spec: CommandSpec): Promise<ExecResult> {
   const { command, timeoutMs, cwd, env, signal: abort } = spec
   const shell = existsSync('/bin/bash') ? '/bin/bash' : '/bin/sh'
-  const child = childProcess().spawn(shell, ['-c', command], {
-    cwd,
-    env,
-    detached: true,
-    stdio: ['ignore', 'pipe', 'pipe'],
-  })
-  const [stdout, stderr] = [collect(child.stdout), collect(child.stderr)]
+  const { child, ...output } = await spawnWithOutput((...ends) =>
+    childProcess().spawn(shell, ['-c', command], { cwd, env, detached: true, stdio: ['ignore', ...ends] }),
+  )
+  const [stdout, stderr] = [collect(output.stdout), collect(output.stderr)]
   const killGroup = () => {
     try {
       if (child.pid !== undefined) process.kill(-child.pid, 'SIGKILL')
@@ -41,7 +39,8 @@ export async function runCommand(spec: CommandSpec): Promise<ExecResult> {
     killGroup()
   }, timeoutMs)
   abort.addEventListener('abort', killGroup)
-  const closed = new Promise((resolve) => child.once('close', resolve))
+  if (abort.aborted) killGroup()
+  const closed = Promise.all([stdout.closed, stderr.closed])
   const [exitCode, signal] = await new Promise<[number | null, NodeJS.Signals | null]>((resolve, reject) => {
     child.once('error', reject)
     child.once('exit', (code, by) => resolve([code, by]))
@@ -70,7 +69,7 @@ interface Output {
   isCut: boolean
 }
 
-function collect(stream: Readable): { finish: () => Output } {
+function collect(stream: Readable): { finish: () => Output; closed: Promise<unknown> } {
   let chunks: Buffer[] = []
   let size = 0
   let isCut = false
@@ -81,6 +80,7 @@ function collect(stream: Readable): { finish: () => Output } {
     size += Math.min(chunk.length, room)
   })
   return {
+    closed: new Promise((resolve) => stream.once('close', resolve)),
     finish() {
       const whole = Buffer.concat(chunks).toString('utf8')
       // Something that left the group may go on writing here; nobody reads that any more.

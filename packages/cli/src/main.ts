@@ -6,10 +6,14 @@ import { addCredential } from './commands/credential.ts'
 import { addDeploy } from './commands/deploy.ts'
 import { addDoctor } from './commands/doctor.ts'
 import { addExecution } from './commands/execution.ts'
+import { addFiles } from './commands/files.ts'
 import { addGarbage } from './commands/garbage.ts'
 import { addHealth } from './commands/health.ts'
 import { addKernel } from './commands/kernel.ts'
 import { addLogs } from './commands/logs.ts'
+import { addPackages } from './commands/packages.ts'
+import { addPorts } from './commands/ports.ts'
+import { addPs } from './commands/ps.ts'
 import { addRegistry } from './commands/registry.ts'
 import { addRun } from './commands/run.ts'
 import { addSession } from './commands/session.ts'
@@ -18,6 +22,8 @@ import { addStart } from './commands/start.ts'
 import { addStatus } from './commands/status.ts'
 import { addStop } from './commands/stop.ts'
 import { addTemplate } from './commands/template.ts'
+import { addTerminal } from './commands/terminal.ts'
+import { addTop } from './commands/top.ts'
 import { readConfig } from './config.ts'
 import { type Context, createClient, type Run } from './context.ts'
 import { EXIT, EXIT_HELP, Interrupted, toFailure } from './failure.ts'
@@ -31,14 +37,20 @@ const COMMANDS = [
   addDeploy,
   addAgent,
   addSession,
+  addFiles,
   addCredential,
   addChat,
   addRun,
   addExec,
+  addTerminal,
   addTemplate,
   addRegistry,
   addExecution,
   addKernel,
+  addPackages,
+  addPs,
+  addTop,
+  addPorts,
   addHealth,
   addLogs,
   addGarbage,

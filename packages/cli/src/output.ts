@@ -76,6 +76,16 @@ export class Output {
     return process.stderr.isTTY === true
   }
 
+  /** stdout is a terminal, whose screen may be drawn anew. */
+  get isScreen(): boolean {
+    return process.stdout.isTTY === true && !this.isJson
+  }
+
+  /** What follows is drawn from the top of an empty screen. */
+  clearScreen(): void {
+    this.#write(process.stdout, '\x1b[H\x1b[2J')
+  }
+
   /** One line that the next output replaces; without a terminal a plain line. */
   progress(text: string): void {
     const line = this.#format(process.stderr, [dim(toSafeLine(text))])

@@ -52,7 +52,7 @@ const ETC_FILES: Record<string, string> = {
   passwd:
     'ash:x:1000:1000:ash:/home/ash:/bin/bash\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n',
   group: 'ash:x:1000:\nnogroup:x:65534:\n',
-  hosts: '127.0.0.1 localhost\n::1 localhost\n',
+  hosts: '127.0.0.1 localhost ash\n::1 localhost ash\n',
   'nsswitch.conf': 'passwd: files\ngroup: files\nhosts: files\n',
   'resolv.conf': '',
 }

@@ -16,9 +16,13 @@ import { FileClient } from './file-client.ts'
 import { Http, type RequestOptions } from './http.ts'
 import { KernelClient } from './kernel-client.ts'
 import { LONG_TIMEOUT_MS } from './long-timeout.ts'
+import { PackageClient } from './package-client.ts'
+import { PortClient } from './port-client.ts'
 import { type ExecuteOptions, execute, executeStream, type SingleRun } from './run-code.ts'
+import { SandboxClient } from './sandbox-client.ts'
 import { SessionClient } from './session-client.ts'
 import { TemplateClient } from './template-client.ts'
+import { TerminalClient } from './terminal-client.ts'
 import { WorkspaceClient } from './workspace-client.ts'
 
 export interface AshClientOptions {
@@ -47,12 +51,17 @@ export class AshClient {
   readonly credentials: CredentialClient
   readonly executions: ExecutionClient
   readonly kernels: KernelClient
+  readonly packages: PackageClient
+  readonly sandboxes: SandboxClient
   readonly templates: TemplateClient
+  readonly terminals: TerminalClient
+  readonly ports: PortClient
   readonly #http: Http
 
   constructor(options: AshClientOptions = {}) {
+    const baseUrl = toBaseUrl(options.baseUrl ?? `http://${DEFAULT_HOST}:${DEFAULT_PORT}`)
     this.#http = new Http({
-      baseUrl: toBaseUrl(options.baseUrl ?? `http://${DEFAULT_HOST}:${DEFAULT_PORT}`),
+      baseUrl,
       apiKey: options.apiKey,
       timeoutMs: options.timeoutMs ?? DEFAULT_TIMEOUT_MS,
       idleTimeoutMs: options.idleTimeoutMs ?? DEFAULT_TIMEOUT_MS,
@@ -67,7 +76,11 @@ export class AshClient {
     this.credentials = new CredentialClient(this.#http)
     this.executions = new ExecutionClient(this.#http)
     this.kernels = new KernelClient(this.#http)
+    this.packages = new PackageClient(this.#http)
+    this.sandboxes = new SandboxClient(this.#http)
     this.templates = new TemplateClient(this.#http)
+    this.terminals = new TerminalClient(this.#http, baseUrl)
+    this.ports = new PortClient(this.#http)
   }
 
   /** Runs code in a session of its own and waits for its outcome, also that of code that failed: `status` says. */

@@ -27,6 +27,7 @@ export {
   type Execution,
   type ExecutionStatus,
   type ExecutionSummary,
+  type FileChange,
   type FileEntry,
   type FileInput,
   type FileLink,
@@ -37,6 +38,7 @@ export {
   type GarbageReport,
   type GarbageRequest,
   type Health,
+  type InstalledPackages,
   type InterruptReply,
   isAshError,
   type Kernel,
@@ -44,19 +46,26 @@ export {
   LANGUAGES,
   type Language,
   type LogEntry,
+  type LogLine,
   MAX_AGENT_BYTES,
   MAX_AGENT_FILES,
   MAX_JSON_BODY_BYTES,
   MAX_RUN_TIMEOUT_MS,
   type MessageSend,
+  type PackageInstall,
+  type PackageInstallRequest,
   type Packages,
   type PermissionAnswer,
   type PermissionRequest,
   type PermissionResolution,
   type PermissionSettings,
+  type Port,
+  type PreviewLink,
+  type PreviewLinkCreate,
   type Ready,
   type ResumePath,
   type RollbackRequest,
+  type SandboxInfo,
   type SandboxState,
   type Session,
   type SessionCreate,
@@ -65,6 +74,10 @@ export {
   type SessionStatus,
   type Template,
   type TemplateCreate,
+  type Terminal,
+  type TerminalCreate,
+  type TerminalSize,
+  type TerminalToken,
 } from '@ash-ai/shared'
 export type { AgentClient, PageOptions } from './agent-client.ts'
 export type { CheckpointClient, DiffOptions } from './checkpoint-client.ts'
@@ -82,14 +95,23 @@ export type {
 export type { ExecutionStream, ExecutionStreamEvent } from './execution-stream.ts'
 export type {
   FileClient,
+  FileContent,
   FileListing,
   FileListOptions,
   FileReadOptions,
+  FileSearchOptions,
+  FileStreamOptions,
+  FileWriteOptions,
   WrittenFile,
 } from './file-client.ts'
+export type { FileEvent } from './file-watch.ts'
 export type { RequestOptions } from './http.ts'
 export type { KernelClient, KernelRef } from './kernel-client.ts'
+export type { FormFile } from './multipart-body.ts'
+export type { PackageClient } from './package-client.ts'
+export type { PortClient } from './port-client.ts'
 export type { ExecuteOptions, SessionRun, SingleRun } from './run-code.ts'
+export type { LogTailOptions, SandboxClient, SandboxListOptions } from './sandbox-client.ts'
 export { textDeltaOf, textOf, toolUsesOf } from './sdk-message.ts'
 export type {
   EventListOptions,
@@ -100,5 +122,7 @@ export type {
   SessionListOptions,
 } from './session-client.ts'
 export type { TemplateClient } from './template-client.ts'
+export type { TerminalClient, TerminalOpenOptions } from './terminal-client.ts'
+export type { TerminalConnection, TerminalEnd } from './terminal-connection.ts'
 export type { Turn, TurnResult } from './turn.ts'
 export type { DownloadOptions, UploadOptions, WorkspaceClient } from './workspace-client.ts'

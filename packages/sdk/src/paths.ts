@@ -3,6 +3,7 @@ import { AshError, isRelativePath } from '@ash-ai/shared'
 export const agentPath = (name: string, ...rest: string[]) => toPath('agents', name, ...rest)
 export const credentialPath = (name: string) => toPath('credentials', name)
 export const sessionPath = (id: string, ...rest: string[]) => toPath('sessions', id, ...rest)
+export const sandboxPath = (id: string, ...rest: string[]) => toPath('sandboxes', id, ...rest)
 export const templatePath = (name: string) => toPath('templates', name)
 
 export const filePath = (sessionId: string, path: string) => sessionPath(sessionId, 'files', ...partsOf(path))

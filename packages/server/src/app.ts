@@ -10,13 +10,20 @@ import { checkpointFor } from './checkpoints/take-checkpoint.ts'
 import { registerWorkspaceRoutes } from './checkpoints/workspace-routes.ts'
 import type { Config } from './config.ts'
 import { registerCredentialRoutes } from './credentials/credential-routes.ts'
+import { buildDialectApp, type DialectOptions } from './dialects/dialect-app.ts'
+import { registerSandboxV1 } from './dialects/sandbox-v1/register-sandbox-v1.ts'
 import { registerExecutionRoutes } from './executions/execution-routes.ts'
 import type { ExecutionDeps } from './executions/executions.ts'
 import { registerKernelRoutes } from './executions/kernel-routes.ts'
 import { registerFileRoutes } from './files/file-routes.ts'
+import type { SessionFiles } from './files/session-files.ts'
 import { createHttpApp } from './http/http-app.ts'
 import type { Metrics } from './http/metrics.ts'
 import { registerPlatformRoutes } from './http/platform-routes.ts'
+import { registerPackageRoutes } from './packages/package-routes.ts'
+import { registerPortRoutes } from './previews/port-routes.ts'
+import type { PreviewServer } from './previews/preview-server.ts'
+import { registerSandboxRoutes } from './sandboxes/sandbox-routes.ts'
 import { registerEventRoutes } from './sessions/event-routes.ts'
 import { prepareForFiles } from './sessions/first-files.ts'
 import { registerMessageRoutes } from './sessions/message-routes.ts'
@@ -26,6 +33,7 @@ import { getSession } from './sessions/session-queries.ts'
 import { registerSessionRoutes } from './sessions/session-routes.ts'
 import { showSession } from './sessions/show-session.ts'
 import { registerTemplateRoutes } from './templates/template-routes.ts'
+import { registerTerminalRoutes } from './terminals/terminal-routes.ts'
 
 const { version } = createRequire(import.meta.url)('@ash-ai/server/package.json') as { version: string }
 
@@ -34,6 +42,7 @@ interface AppDeps {
   databaseKind: 'sqlite' | 'postgres'
   metrics: Metrics
   sessions: ExecutionDeps
+  previews?: PreviewServer | undefined
   log: FastifyBaseLogger
 }
 
@@ -43,6 +52,7 @@ export async function buildApp({
   databaseKind,
   metrics,
   sessions,
+  previews,
   log,
 }: AppDeps): Promise<FastifyInstance> {
   const { db, secrets, dataDir, pool, provider } = sessions
@@ -81,14 +91,8 @@ export async function buildApp({
   registerPermissionRoutes(app, sessions)
   registerEventRoutes(app, sessions)
   registerCheckpointRoutes(app, sessions)
-  registerFileRoutes(app, {
-    linkKey: secrets.deriveKey('file links'),
-    open: (...file) => openFiles(sessions, ...file),
-    change: async (tenantId, sessionId, write) => {
-      await prepareForFiles(sessions, tenantId, sessionId)
-      return changeFiles(sessions, tenantId, sessionId, write)
-    },
-  })
+  const files = filesOf(sessions)
+  registerFileRoutes(app, { linkKey: secrets.deriveKey('file links'), ...files })
   registerWorkspaceRoutes(app, {
     checkpoints: sessions.checkpoints,
     assertOpen: (...session) => getOpenSession(db, ...session),
@@ -102,6 +106,29 @@ export async function buildApp({
   })
   registerExecutionRoutes(app, sessions)
   registerKernelRoutes(app, sessions)
+  registerPackageRoutes(app, sessions)
+  registerSandboxRoutes(app, sessions)
+  registerPortRoutes(app, sessions, previews)
+  registerTerminalRoutes(app, sessions)
   registerGarbageRoutes(app, sessions)
+  registerSandboxV1(app, { sessions, files, version })
   return app
 }
+
+/** The listener for other vocabularies. */
+export async function buildDialects(
+  { config, metrics, sessions, previews, log }: Omit<AppDeps, 'databaseKind'>,
+  options: DialectOptions,
+): Promise<FastifyInstance> {
+  const key = config.apiKey === undefined ? {} : { apiKey: config.apiKey }
+  const http = { db: sessions.db, log, metrics, version, ...key }
+  return buildDialectApp(http, { sessions, files: filesOf(sessions), previews, version }, options)
+}
+
+const filesOf = (sessions: ExecutionDeps): SessionFiles => ({
+  open: (...file) => openFiles(sessions, ...file),
+  change: async (tenantId, sessionId, write) => {
+    await prepareForFiles(sessions, tenantId, sessionId)
+    return changeFiles(sessions, tenantId, sessionId, write)
+  },
+})

@@ -9,6 +9,7 @@ describe('readConfig', () => {
     expect(readConfig({}, user)).toEqual({
       port: 4100,
       host: '127.0.0.1',
+      previews: { port: 4101, isFixed: false },
       dataDir: '/home/ada/.local/share/ash',
       sqliteSync: 'normal',
       provider: 'bwrap',
@@ -72,6 +73,33 @@ describe('readConfig', () => {
     [{ ASH_DATA_DIR: 'here' }, root, `${process.cwd()}/here`],
   ])('the data directory follows the user: %j', (env, host, dataDir) => {
     expect(readConfig(env, host).dataDir).toBe(dataDir)
+  })
+
+  test.each([
+    [{ ASH_PORT: '5000' }, { port: 5001, isFixed: false }],
+    [{ ASH_PORT: '0' }, { port: 0, isFixed: false }],
+    [{ ASH_PREVIEW_PORT: '80' }, { port: 80, isFixed: true }],
+    [{ ASH_PREVIEW_PORT: 'off' }, undefined],
+    [{ ASH_PREVIEW_PORT: '0' }, undefined],
+    [
+      { ASH_PREVIEW_HOST: 'preview.example.com' },
+      { port: 4101, isFixed: false, url: 'https://preview.example.com' },
+    ],
+    [
+      { ASH_PREVIEW_HOST: 'http://lan.test:8080' },
+      { port: 4101, isFixed: false, url: 'http://lan.test:8080' },
+    ],
+  ])('previews with %j', (env, previews) => {
+    expect(readConfig(env, user).previews).toEqual(previews)
+  })
+
+  test.each([
+    { ASH_PREVIEW_PORT: 'on' },
+    { ASH_PREVIEW_PORT: '65536' },
+    { ASH_PREVIEW_HOST: 'a/b' },
+    { ASH_PREVIEW_HOST: '*.x' },
+  ])('no previews with %j', (env) => {
+    expect(() => readConfig(env, user)).toThrow(`${Object.keys(env)[0]}: must be`)
   })
 
   test('an empty variable counts as unset', () => {

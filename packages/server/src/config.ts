@@ -3,11 +3,17 @@ import { join, resolve } from 'node:path'
 import { DEFAULT_LIMITS } from '@ash-ai/sandbox'
 import { DEFAULT_HOST, DEFAULT_PORT, type Limits } from '@ash-ai/shared'
 import { z } from 'zod'
+import { type DialectConfig, dialectConfig, ProviderPairs } from './dialects/dialect-config.ts'
+import { defaultDataDir, type HostFacts, MAX_UID, SANDBOX_UIDS } from './host-defaults.ts'
 
 /** Everything the server lets its environment decide. Read once, at start. */
 export interface Config {
   readonly port: number
   readonly host: string
+  /** Where the API is served in other vocabularies; undefined: nowhere. */
+  readonly dialects?: DialectConfig
+  /** Where previews are served; undefined: nowhere. */
+  readonly previews?: PreviewConfig
   readonly dataDir: string
   readonly apiKey?: string
   readonly databaseUrl?: string
@@ -36,9 +42,11 @@ export interface Config {
   /** Sandboxes kept ready for each agent that says nothing itself. */
   readonly warmSpares: number
   /** What is kept of a session that says nothing itself. */
-  readonly retention: { readonly checkpoints: number; readonly days?: number }
+  readonly retention: { readonly checkpoints: number; readonly days?: number; readonly sessionDays: number }
   /** How long files that executions left can be downloaded. */
   readonly artifactDays: number
+  /** How many bytes of them a session keeps. */
+  readonly maxArtifactBytes: number
   readonly gcIntervalMs: number
   /** Where checkpoints are kept beside this host. */
   readonly snapshotStore?: SnapshotStoreConfig
@@ -54,6 +62,15 @@ export interface Config {
   /** Where the packages of agents come from, where not from the places that pip and npm know. */
   readonly packageIndexes: { readonly pip?: string; readonly npm?: string }
   readonly model: ModelConfig
+}
+
+interface PreviewConfig {
+  /** 0: any that is free. */
+  readonly port: number
+  /** Whether this port was asked for, or another will do. */
+  readonly isFixed: boolean
+  /** What clients reach it by, where that is not `http://localhost` and its port. */
+  readonly url?: string
 }
 
 interface SnapshotStoreConfig {
@@ -82,16 +99,10 @@ export function readConfig(env: NodeJS.ProcessEnv, host: HostFacts = thisHost())
   return deepFreeze(toConfig(result.data, host))
 }
 
-interface HostFacts {
-  isRoot: boolean
-  homeDir: string
-}
-
 const thisHost = (): HostFacts => ({ isRoot: process.getuid?.() === 0, homeDir: homedir() })
 
 const LOG_LEVELS = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'] as const
 const MAX_TIMEOUT_MS = 2 ** 31 - 1 // The longest a timer can wait.
-const MAX_UID = 2 ** 32 - 2
 
 function integer(min: number, max: number) {
   const error = `must be an integer from ${min} to ${max}`
@@ -153,6 +164,14 @@ function parseJson(text: string): unknown {
 const Variables = z.object({
   ASH_PORT: integer(0, 65_535).default(DEFAULT_PORT),
   ASH_HOST: z.string().default(DEFAULT_HOST),
+  ASH_DIALECT_PORT: integer(0, 65_535).optional(),
+  ASH_DIALECT_KEYS: oneOf(['on', 'off']).default('on'),
+  ASH_DIALECT_PROVIDER_MAP: ProviderPairs.default({}),
+  ASH_PREVIEW_PORT: z.union([oneOf(['off']), integer(0, 65_535)], 'must be off or a port').optional(),
+  ASH_PREVIEW_HOST: z
+    .string()
+    .regex(/^(https?:\/\/)?[A-Za-z0-9.-]{1,200}(:\d{1,5})?$/, 'must be a host such as preview.example.com')
+    .optional(),
   ASH_DATA_DIR: z.string().optional(),
   ASH_API_KEY: headerSafe.optional(),
   ASH_DATABASE_URL: url('postgres:', 'postgresql:').optional(),
@@ -166,8 +185,8 @@ const Variables = z.object({
   ASH_SANDBOX_FILE_SIZE_MB: integer(1, 1_048_576).default(DEFAULT_LIMITS.fileSizeMb),
   ASH_SANDBOX_DISK_MB: integer(32, 1_048_576).default(DEFAULT_LIMITS.diskMb),
   ASH_SANDBOX_OUTPUT_MB_PER_SECOND: integer(1, 1_048_576).default(DEFAULT_LIMITS.outputMbPerSecond),
-  ASH_SANDBOX_UID_BASE: integer(1, MAX_UID).default(200_000),
-  ASH_SANDBOX_UID_COUNT: integer(1, MAX_UID).default(65_536),
+  ASH_SANDBOX_UID_BASE: integer(1, MAX_UID).default(SANDBOX_UIDS.base),
+  ASH_SANDBOX_UID_COUNT: integer(1, MAX_UID).default(SANDBOX_UIDS.count),
   ASH_RUNTIME_DIR: z.string().optional(),
   ASH_BRIDGE_ENTRY: z.string().optional(),
   ASH_ALLOW_PATH_DEPLOY: flag.default(false),
@@ -185,6 +204,8 @@ const Variables = z.object({
   ASH_RETENTION_CHECKPOINTS: integer(1, 100_000).default(100),
   ASH_RETENTION_DAYS: integer(1, 36_500).optional(),
   ASH_RETENTION_ARTIFACT_DAYS: integer(1, 36_500).default(30),
+  ASH_RETENTION_SESSION_DAYS: integer(1, 36_500).default(30),
+  ASH_ARTIFACTS_MB: integer(0, 1_048_576).default(1024),
   ASH_GC_INTERVAL_MS: integer(1_000, MAX_TIMEOUT_MS).default(3_600_000),
   ASH_SNAPSHOT_URL: z
     .string()
@@ -212,10 +233,12 @@ const Variables = z.object({
 type Variables = z.infer<typeof Variables>
 
 function toConfig(variables: Variables, host: HostFacts): Config {
-  const dataDir = resolve(variables.ASH_DATA_DIR ?? defaultDataDir(variables, host))
+  const dataDir = resolve(variables.ASH_DATA_DIR ?? defaultDataDir(variables.XDG_DATA_HOME, host))
   return {
     port: variables.ASH_PORT,
     host: variables.ASH_HOST,
+    ...present('dialects', dialectConfig(variables)),
+    ...present('previews', previewConfig(variables)),
     dataDir,
     ...present('apiKey', variables.ASH_API_KEY),
     ...present('databaseUrl', variables.ASH_DATABASE_URL),
@@ -249,8 +272,10 @@ function toConfig(variables: Variables, host: HostFacts): Config {
     retention: {
       checkpoints: variables.ASH_RETENTION_CHECKPOINTS,
       ...present('days', variables.ASH_RETENTION_DAYS),
+      sessionDays: variables.ASH_RETENTION_SESSION_DAYS,
     },
     artifactDays: variables.ASH_RETENTION_ARTIFACT_DAYS,
+    maxArtifactBytes: variables.ASH_ARTIFACTS_MB * 1024 * 1024,
     gcIntervalMs: variables.ASH_GC_INTERVAL_MS,
     ...present('snapshotStore', snapshotStore(variables)),
     ...present('registryDir', variables.ASH_REGISTRY_DIR && resolve(variables.ASH_REGISTRY_DIR)),
@@ -266,10 +291,6 @@ function toConfig(variables: Variables, host: HostFacts): Config {
   }
 }
 
-function defaultDataDir({ XDG_DATA_HOME }: Variables, { isRoot, homeDir }: HostFacts): string {
-  return isRoot ? '/var/lib/ash' : join(XDG_DATA_HOME ?? join(homeDir, '.local', 'share'), 'ash')
-}
-
 function uidRange(base: number, count: number): Config['sandboxUids'] {
   if (base + count - 1 > MAX_UID) {
     throw new Error(
@@ -277,6 +298,22 @@ function uidRange(base: number, count: number): Config['sandboxUids'] {
     )
   }
   return { base, count }
+}
+
+/** By default beside the API; also where that port is chosen by the system, or in use. */
+function previewConfig({
+  ASH_PORT,
+  ASH_PREVIEW_PORT,
+  ASH_PREVIEW_HOST,
+}: Variables): PreviewConfig | undefined {
+  if (ASH_PREVIEW_PORT === 'off' || ASH_PREVIEW_PORT === 0) return undefined
+  const beside = ASH_PORT === 0 || ASH_PORT === 65_535 ? 0 : ASH_PORT + 1
+  const [, scheme = 'https://', name] = /^(https?:\/\/)?(.*)$/.exec(ASH_PREVIEW_HOST ?? '') ?? []
+  return {
+    port: ASH_PREVIEW_PORT ?? beside,
+    isFixed: ASH_PREVIEW_PORT !== undefined,
+    ...present('url', name ? `${scheme}${name}` : undefined),
+  }
 }
 
 const GCS_ENDPOINT = 'https://storage.googleapis.com'

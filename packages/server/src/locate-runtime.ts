@@ -6,9 +6,12 @@ import type { RuntimeSource } from '@ash-ai/sandbox'
 export function locateRuntime(bridgeEntry?: string): RuntimeSource {
   const { resolve } = createRequire(import.meta.url)
   const sdk = createRequire(resolve('@ash-ai/bridge/package.json')).resolve('@anthropic-ai/claude-agent-sdk')
+  const bundle = resolve('@ash-ai/bridge/bundle')
   return {
     node: process.execPath,
-    bridge: bridgeEntry ?? resolve('@ash-ai/bridge/bundle'),
+    bridge: bridgeEntry ?? bundle,
+    // Also for another bridge.
+    kernels: join(dirname(bundle), 'kernels'),
     claude: locateClaude(createRequire(sdk)),
   }
 }

@@ -27,7 +27,7 @@ import { cleanAgentFolders } from './agents/agent-deploy.ts'
 import { AgentLayers } from './agents/agent-layers.ts'
 import { listAllAgents } from './agents/agent-queries.ts'
 import { ensureFirstKey } from './api-keys/ensure-first-key.ts'
-import { buildApp } from './app.ts'
+import { buildApp, buildDialects } from './app.ts'
 import { startHousekeeping } from './checkpoints/housekeeping.ts'
 import { OutsideWrites } from './checkpoints/outside-writes.ts'
 import { Uploads } from './checkpoints/uploads.ts'
@@ -175,7 +175,11 @@ async function start(config: Config, log: FastifyBaseLogger, closers: (() => unk
       waiting: new WaitingTurns(),
       sends: new Map(),
     },
-    { registry: metrics.registry, artifactDays: config.artifactDays },
+    {
+      registry: metrics.registry,
+      artifactDays: config.artifactDays,
+      maxArtifactBytes: config.maxArtifactBytes,
+    },
   )
   await ensureFirstKey({
     db,
@@ -192,14 +196,17 @@ async function start(config: Config, log: FastifyBaseLogger, closers: (() => unk
   const app = await buildApp({ config, databaseKind: kind, metrics, sessions, previews, log })
   const unused = trackUnused(app.server)
   closers.push(() => closeApp(app, unused, config.shutdownTimeoutMs))
+  const listenForDialects = await prepareDialects({ config, metrics, sessions, previews, log }, closers)
   closers.push(() => stopSessions(sessions, config.shutdownTimeoutMs))
   closers.push(() => stopExecutions(sessions, config.shutdownTimeoutMs))
   closers.push(() => layers?.close())
   closers.push(() => spares.close())
+  // Before anybody can ask for more: what is open now is what the last server left.
+  await recoverExecutions(sessions)
+  await listenForDialects()
   await app.listen({ port: config.port, host: config.host })
   const url = urlOf(app.server.address() as AddressInfo)
   await resumeWaitingTurns(sessions)
-  await recoverExecutions(sessions)
   uploads?.start()
   closers.push(startIdleSweep(sessions))
   closers.push(startHousekeeping(sessions, config.gcIntervalMs))
@@ -219,6 +226,23 @@ async function start(config: Config, log: FastifyBaseLogger, closers: (() => unk
     .assertSandboxing()
     .catch((error: Error) => log.error(`Sandboxes cannot start: ${error.message}`))
   return url
+}
+
+/** In other vocabularies, where the operator wants that. Returns what begins to listen. */
+async function prepareDialects(
+  deps: Parameters<typeof buildDialects>[0],
+  closers: (() => unknown)[],
+): Promise<() => Promise<void>> {
+  const { dialects, host, shutdownTimeoutMs } = deps.config
+  if (!dialects) return async () => {}
+  const app = await buildDialects(deps, dialects)
+  const unused = trackUnused(app.server)
+  closers.push(() => closeApp(app, unused, shutdownTimeoutMs))
+  return async () => {
+    await app.listen({ port: dialects.port, host })
+    const dialectUrl = urlOf(app.server.address() as AddressInfo)
+    deps.log.info({ dialectUrl, keys: dialects.keys }, 'dialects are listening')
+  }
 }
 
 function openCheckpoints({ dataDir, sqliteSync, faultPoint }: Config): CheckpointStore {

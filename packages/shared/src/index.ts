@@ -179,7 +179,13 @@ export {
   type RunRequest,
   TABLE_TYPE,
 } from './interpreter.ts'
-export { type InterpreterPaths, interpreterCommand, pythonName, shellInput } from './interpreter-command.ts'
+export {
+  type InterpreterPaths,
+  interpreterCommand,
+  pythonName,
+  STARTING_NAMES,
+  shellInput,
+} from './interpreter-command.ts'
 export { type ChannelEnd, InterpreterLink, type InterpreterProcess } from './interpreter-link.ts'
 export { brokenChannel, NO_USAGE, type ProcessExit, type RunUsage } from './interpreter-outcome.ts'
 export type { ReadableEnd, TakePiece } from './interpreter-output.ts'

@@ -19,6 +19,9 @@ const SHELL_PROGRAM = 'set -- "$(PATH=/usr/bin:/bin cat <&3)"; exec 3>&-; eval "
 /** The program that a template names, as far as it is one of Python; otherwise the usual one. */
 export const pythonName = (name = '') => (/^python[0-9.]*$/.test(name) ? name : 'python3')
 
+/** Variables that a program reads at its start, and not again. */
+export const STARTING_NAMES = /^(PATH|VIRTUAL_ENV|ASH_PYTHON|LANG|TZ|(LC_|LD_|PYTHON|NODE_).*)$/
+
 /** What to start for a language. Nothing of a request is in it: arguments can be read by everybody inside. */
 export function interpreterCommand(language: Language, paths: InterpreterPaths): [string, ...string[]] {
   switch (language) {
@@ -35,8 +38,12 @@ export function interpreterCommand(language: Language, paths: InterpreterPaths):
 }
 
 /** What a shell gets by its channel. The variables stand in the first line, so that errors name the code's own lines. */
-export function shellInput({ code, env = {} }: Pick<RunRequest, 'code' | 'env'>): string {
-  const exports = Object.entries(env)
+export function shellInput({
+  code,
+  env,
+  sessionEnv,
+}: Pick<RunRequest, 'code' | 'env' | 'sessionEnv'>): string {
+  const exports = Object.entries({ ...sessionEnv, ...env })
     .filter(([name]) => /^[A-Za-z_]\w*$/.test(name))
     .map(([name, value]) => `export ${name}=${quote(value)};`)
   return exports.join('') + code

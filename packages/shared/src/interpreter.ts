@@ -31,8 +31,10 @@ export interface RunRequest {
   /** For a handler: JSON text, at most 10 MB. Default `{}`. */
   event?: string
   context?: HandlerContext
-  /** Set before the code runs, over what is set already. */
+  /** Set before the code runs, over what is set already; for `code` only until it has run. */
   env?: Record<string, string>
+  /** Set before those, to stay: of a session that an interpreter was started before. */
+  sessionEnv?: Record<string, string>
   timeoutMs: number
 }
 

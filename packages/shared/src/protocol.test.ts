@@ -190,6 +190,11 @@ describe('commands', () => {
   } as const
 
   test.each([
+    { cmd: 'terminal', id: '1', cols: 80, rows: 24, command: 'top' },
+    { cmd: 'terminal_read', id: '1', terminal: 't' },
+    { cmd: 'terminal_input', id: '1', terminal: 't', data: 'bHMK' },
+    { cmd: 'terminal_resize', id: '1', terminal: 't', cols: 1, rows: 1000 },
+    { cmd: 'terminal_close', id: '1', terminal: 't' },
     { cmd: 'start', id: '1', language: 'shell' },
     { cmd: 'start', id: '1', language: 'python', env: { A: 'b' } },
     EXECUTE,
@@ -202,6 +207,11 @@ describe('commands', () => {
   })
 
   test.each([
+    ['a terminal without a size', { cmd: 'terminal', cols: 80 }],
+    ['a terminal with too many columns', { cmd: 'terminal', cols: 1001, rows: 24 }],
+    ['a terminal with half a row', { cmd: 'terminal_resize', terminal: 't', cols: 80, rows: 0.5 }],
+    ['input that is no text', { cmd: 'terminal_input', terminal: 't', data: 1 }],
+    ['a terminal for a path', { cmd: 'terminal_close', terminal: '../t' }],
     ['an unknown language', { cmd: 'start', language: 'cobol' }],
     ['variables that are no text', { cmd: 'start', language: 'shell', env: { A: 1 } }],
     ['no interpreter', { ...EXECUTE, interpreter: undefined }],

@@ -1,3 +1,5 @@
+import { join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { eventually } from '../support/sandbox-processes.ts'
 import { startTestServer, type TestServer } from '../support/test-server.ts'
@@ -101,19 +103,24 @@ test('what waited when the server was killed runs, in its order', async () => {
   expect(await wait(sessionId, waiting.at(-1)?.id ?? '')).toMatchObject({ result: [1, 2] })
 })
 
-test('a run in a sandbox of its own is repeated, with its event and variables, and leaves nothing', async () => {
+test('a run in a sandbox of its own is repeated as if for the first time, and leaves nothing', async () => {
   const { client } = server
   const handler = `import os, time
 def handler(event):
-    if os.path.exists("first"): return [event["n"], os.environ["WORD"]]
-    open("first", "w").close()
-    print("begun", flush=True)
+    print("begun", os.listdir("."), event["n"], os.environ["WORD"], flush=True)
+    open("made", "w").write("x")
     time.sleep(600)`
   const request = { handler, event: { n: 7 }, env: { WORD: 'kept' }, async: true }
   const { id, sessionId } = await client.execute(request)
   await begun(sessionId, id)
   await restart('kill')
-  expect(await wait(sessionId, id)).toMatchObject({ status: 'completed', result: [7, 'kept'], attempt: 2 })
+  await eventually(
+    () => server.client.executions.get(sessionId, id),
+    ({ stdout, attempt }) => attempt === 2 && stdout.includes('begun'),
+  )
+  const ended = await server.client.executions.cancel(sessionId, id)
+  expect(ended).toMatchObject({ status: 'cancelled', stdout: 'begun [] 7 kept\n', attempt: 2 })
+  expect(ended.artifacts.map(({ path }) => path)).toEqual(['made'])
   await eventually(
     () => server.client.sessions.get(sessionId),
     ({ status }) => status === 'ended',
@@ -144,6 +151,64 @@ test('a key is the same execution after a kill', async () => {
   await expect(first).rejects.toThrow()
   const again = await server.client.sessions.execute(sessionId, request, { idempotencyKey })
   expect(again).toMatchObject({ id: running?.id, status: 'completed', attempt: 2 })
+})
+
+test('whoever repeats requests as soon as a server is there again gets outcomes, and each code runs as often', async () => {
+  const sessionId = await newSession()
+  const handler = `import time
+def handler(event):
+    open("calls", "a").write(event["name"] + "\\n")
+    print("begun", flush=True)
+    time.sleep(2)
+    return event["name"]`
+  const execute = (name: string) =>
+    server.client.sessions.execute(sessionId, { handler, event: { name } }, { idempotencyKey: name })
+  const names = Array.from({ length: 8 }, () => crypto.randomUUID())
+  const first = names.map((name) => execute(name))
+  for (const each of first) each.catch(() => {})
+  const begunAll = await eventually(
+    async () => (await server.client.executions.list(sessionId)).executions,
+    (executions) => executions.filter(({ status }) => status === 'running').length === names.length,
+  )
+  for (const { id } of begunAll) await begun(sessionId, id)
+  await restart('kill')
+  const again = await Promise.all(names.map((name) => execute(name)))
+  expect(again.map(({ status, result, attempt }) => [status, result, attempt])).toEqual(
+    names.map((name) => ['completed', name, 2]),
+  )
+  const { result } = await server.client.sessions.execute(sessionId, {
+    code: 'sorted(open("calls").read().split())',
+  })
+  expect(result).toEqual([...names, ...names].sort())
+})
+
+test('what waited in a session that was ended does not run after a kill', async () => {
+  const { sessionId, id } = await server.client.execute({ code: LOOP, async: true })
+  await begun(sessionId, id)
+  await server.kill()
+  {
+    using db = new DatabaseSync(join(server.dataDir, 'ash.db'))
+    db.prepare("update sessions set status = 'ended', ended_at = 1 where id = ?").run(sessionId)
+  }
+  await server.start()
+  expect(await wait(sessionId, id)).toMatchObject({ status: 'cancelled', attempt: 1 })
+})
+
+test('an end that is stored and not told is told by the next start', async () => {
+  const sessionId = await newSession()
+  const idempotencyKey = crypto.randomUUID()
+  const stream = () =>
+    server.client.sessions.executeStream(sessionId, { code: 'print(1)' }, { idempotencyKey })
+  const { id } = await stream().result()
+  await server.kill()
+  {
+    using db = new DatabaseSync(join(server.dataDir, 'ash.db'))
+    const last = "select max(seq) from session_events where turn_id = ? and type = 'execution'"
+    db.prepare(`delete from session_events where turn_id = ? and seq >= (${last})`).run(id, id)
+  }
+  await server.start()
+  expect(await statesOf(sessionId, id)).toEqual(['running 1', 'completed 1'])
+  expect(await stream().result()).toMatchObject({ id, status: 'completed' })
 })
 
 test('a server that stops tells who waits, and is not held up by streams', async () => {

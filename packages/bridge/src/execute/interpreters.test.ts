@@ -1,17 +1,24 @@
+import { rmSync } from 'node:fs'
 import { mkdir, mkdtemp, readFile, rm, symlink } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { isAshError, type RunRequest } from '@ash-ai/shared'
-import { expect, onTestFinished, test } from 'vitest'
+import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest'
+import { buildKernels } from '../kernels/testing/kernel-process.ts'
 import { Interpreters } from './interpreters.ts'
 import { readProcess } from './process-table.ts'
 
-const KERNELS = join(import.meta.dirname, '..', 'kernels')
 const ENV = { PATH: '/usr/bin:/bin', OWN: 'value' }
+
+let kernels: string
+beforeAll(() => {
+  kernels = buildKernels()
+})
+afterAll(() => rmSync(kernels, { recursive: true }))
 
 async function makeInterpreters() {
   const dir = await mkdtemp(join(tmpdir(), 'ash-interpreters-'))
-  const interpreters = new Interpreters(dir, KERNELS)
+  const interpreters = new Interpreters(dir, kernels)
   onTestFinished(async () => {
     await interpreters.close()
     await rm(dir, { recursive: true, force: true })
@@ -130,7 +137,7 @@ test('one that died between runs is gone, and makes room', async () => {
 
 test('there is a limit to how many there are at once', async () => {
   const { interpreters } = await makeInterpreters()
-  const starts = Array.from({ length: 17 }, () => codeOf(interpreters.start('shell', ENV)))
+  const starts = Array.from({ length: 21 }, () => codeOf(interpreters.start('shell', ENV)))
   expect((await Promise.all(starts)).filter((code) => code !== 'none')).toEqual(['too_many_kernels'])
   await interpreters.close()
   expect(await codeOf(interpreters.start('shell', ENV))).toBe('none')
@@ -163,7 +170,7 @@ test('without Python it says what to install', async () => {
   const { interpreters } = await makeInterpreters()
   await expect(interpreters.start('python', { PATH: '/nonexistent' })).rejects.toMatchObject({
     code: 'interpreter_missing',
-    message: expect.stringContaining('install python3'),
+    message: expect.stringContaining('python3 is not installed'),
   })
 })
 
@@ -174,6 +181,45 @@ test('the Python of a virtual environment comes first', async () => {
   const { interpreter } = await interpreters.start('python', { ...ENV, VIRTUAL_ENV: dir })
   const { result } = await execute(interpreter, 'import sys; sys.executable')
   expect(JSON.parse(result)).toBe(join(dir, 'bin', 'python'))
+})
+
+test.each(['python', 'javascript'] as const)(
+  '%s goes first when memory runs out, with what it starts',
+  async (language) => {
+    const { interpreters, execute } = await makeInterpreters()
+    const { interpreter } = await interpreters.start(language, ENV)
+    const code = {
+      python: 'import os; os.system("cat /proc/self/oom_score_adj")',
+      javascript:
+        'process.stdout.write(require("child_process").execSync("cat /proc/self/oom_score_adj")); process.env.PWD ?? "none"',
+    }
+    const { stdout, result } = await execute(interpreter, code[language])
+    expect(stdout).toMatch(/^1000\n/)
+    if (language === 'javascript') expect(result).toBe('"none"')
+  },
+)
+
+test.each([
+  ['python', 'for n in ("stdout", "stderr"):\n  with open("/dev/" + n, "w") as f: f.write(n)'],
+  ['javascript', 'for (const n of ["stdout", "stderr"]) require("fs").writeFileSync("/dev/" + n, n)'],
+  ['shell', 'for n in stdout stderr; do printf $n > /dev/$n; done'],
+] as const)('%s may open its outputs by name', async (language, code) => {
+  const { interpreters, execute } = await makeInterpreters()
+  const { interpreter } = await interpreters.start(language, ENV)
+  expect(await execute(interpreter, code)).toMatchObject({
+    status: 'completed',
+    stdout: 'stdout',
+    stderr: 'stderr',
+  })
+})
+
+test('one that was started early keeps the variables of its session, not those of a run', async () => {
+  const { interpreters, execute } = await makeInterpreters()
+  await interpreters.startEarly('python', { ...ENV, EARLY: '1' })
+  const { interpreter } = await interpreters.start('python', { ...ENV, LATE: '1' })
+  const code = 'import os\n[os.environ.get(name) for name in ("EARLY", "LATE", "RUN")]'
+  expect((await execute(interpreter, code, { env: { RUN: '1' } })).result).toBe('["1","1","1"]')
+  expect((await execute(interpreter, code)).result).toBe('["1","1",null]')
 })
 
 test('a variable of the session does not take the place of the mark', async () => {

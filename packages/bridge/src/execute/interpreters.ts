@@ -1,21 +1,23 @@
-import type { ChildProcess } from 'node:child_process'
 import { writeFileSync } from 'node:fs'
-import type { Duplex, Readable } from 'node:stream'
+import type { Duplex } from 'node:stream'
 import {
   AshError,
   type BridgeCommand,
   type BridgeEvent,
   type ExecuteResult,
   encodeDisplay,
+  INTERPRETER_FD,
   InterpreterLink,
   type Language,
   MAX_LINE_BYTES,
   type ProcessExit,
   type RunOutcome,
+  STARTING_NAMES,
   type StartResult,
 } from '@ash-ai/shared'
 import { childProcess } from '../late-modules.ts'
 import { findProgram } from './interpreter-program.ts'
+import { spawnWithOutput, type WithOutput } from './output-pipes.ts'
 import { ProcessTree } from './process-tree.ts'
 
 /** More than the runs and kernels that the server allows a session together. */
@@ -27,6 +29,9 @@ const FIRST_SAMPLE_MS = 5
 const SAMPLE_MS = 250
 /** The first to go when memory runs out, so that the bridge can tell of it. */
 const OOM_SCORE = '1000'
+/** Says so of itself, then becomes what its arguments say. */
+const RAISE_OOM_SCORE = `{ echo ${OOM_SCORE} >/proc/self/oom_score_adj; } 2>/dev/null
+unset PWD OLDPWD SHLVL; exec "$@"`
 
 type OutputEvent = Extract<BridgeEvent, { ev: 'output' }>
 type SendOutput = (event: Omit<OutputEvent, 'ev' | 'id'>) => Promise<void> | undefined
@@ -45,15 +50,13 @@ interface Early {
   started: StartResult
 }
 
-/** What a program reads at its start, and not again. */
-const STARTING_NAMES = /^(PATH|VIRTUAL_ENV|ASH_PYTHON|LANG|TZ|(LC_|LD_|PYTHON|NODE_).*)$/
-
 /** The interpreters of one session. */
 export class Interpreters {
   readonly #cwd: string
   readonly #kernelsDir: string
   readonly #running = new Map<string, Running>()
   #early: Early | undefined
+  #starting = 0
 
   constructor(cwd: string, kernelsDir: string) {
     this.#cwd = cwd
@@ -70,20 +73,28 @@ export class Interpreters {
   async start(language: Language, env: Record<string, string>): Promise<StartResult> {
     const early = this.#takeEarly(language, env)
     if (early) return early
-    if (this.#running.size >= MAX_INTERPRETERS)
+    if (this.#running.size + this.#starting >= MAX_INTERPRETERS)
       throw new AshError('too_many_kernels', `A session may have ${MAX_INTERPRETERS} interpreters at once`)
-    const [program, ...args] = findProgram(language, env, this.#kernelsDir)
+    const [program, ...args] = preferredForOom(language, findProgram(language, env, this.#kernelsDir))
     const id = crypto.randomUUID()
-    const child = childProcess().spawn(program, args, {
-      cwd: this.#cwd,
-      // The mark stands first, where it is found soonest, and no other variable takes its place.
-      env: Object.assign({ ASH_RUN: id }, env, { ASH_RUN: id }),
-      detached: true,
-      stdio: ['ignore', 'pipe', 'pipe', 'pipe'],
-    })
-    if (child.pid === undefined) throw await new Promise((resolve) => child.once('error', resolve))
-    this.#hold(id, language, child, child.pid)
-    return { interpreter: id, pid: child.pid }
+    this.#starting++
+    try {
+      const started = await spawnWithOutput((...output) =>
+        childProcess().spawn(program, args, {
+          cwd: this.#cwd,
+          // The mark stands first, where it is found soonest, and no other variable takes its place.
+          env: Object.assign({ ASH_RUN: id }, env, { ASH_RUN: id }),
+          detached: true,
+          stdio: ['ignore', ...output, 'pipe'],
+        }),
+      )
+      const { child } = started
+      if (child.pid === undefined) throw await new Promise((resolve) => child.once('error', resolve))
+      this.#hold(id, language, started, child.pid)
+      return { interpreter: id, pid: child.pid }
+    } finally {
+      this.#starting--
+    }
   }
 
   /** Runs one request; its output goes to `send`, its results too, at the end. */
@@ -98,7 +109,7 @@ export class Interpreters {
     delete running.lateEnv
     const sampling = sampleRegularly(running.tree)
     const outcome = await running.link
-      .run(lateEnv ? { ...request, env: { ...lateEnv, ...request.env } } : request, {
+      .run(lateEnv ? { ...request, sessionEnv: lateEnv } : request, {
         take: ({ stream, text }) => send({ stream, data: text }),
         maxOutputBytes,
       })
@@ -129,13 +140,13 @@ export class Interpreters {
     return early.started
   }
 
-  #hold(id: string, language: Language, child: ChildProcess, pid: number): void {
+  #hold(id: string, language: Language, { child, stdout, stderr }: WithOutput, pid: number): void {
     preferForOom(pid)
     const tree = new ProcessTree(pid, `ASH_RUN=${id}`)
     const exited = new Promise<ProcessExit>((resolve) => {
       child.once('exit', (code, signal) => resolve({ code, signal }))
     })
-    const [, stdout, stderr, channel] = child.stdio as unknown as [null, Readable, Readable, Duplex]
+    const channel = child.stdio[INTERPRETER_FD] as Duplex
     const link = new InterpreterLink({
       language,
       stdout,
@@ -168,8 +179,13 @@ function preferForOom(pid: number): void {
   try {
     writeFileSync(`/proc/${pid}/oom_score_adj`, OOM_SCORE)
   } catch {
-    // Not for this user to say, as for a program that it may not read.
+    // Not for this user to say.
   }
+}
+
+/** Of a program that nobody may read nobody may say it: Node is one. */
+function preferredForOom(language: Language, command: [string, ...string[]]): [string, ...string[]] {
+  return language === 'javascript' ? ['/bin/sh', '-c', RAISE_OOM_SCORE, 'sh', ...command] : command
 }
 
 /** Also keeps in mind who belongs to the tree. */

@@ -1,12 +1,12 @@
-import { createRequire } from 'node:module'
+import { createRequire, isBuiltin } from 'node:module'
 import { isAbsolute, join } from 'node:path'
-import process from 'node:process'
 import { pathToFileURL } from 'node:url'
 import { constants, Script } from 'node:vm'
 import { loadCompiled } from '../compiled-module.ts'
 import { CELL_GLOBAL } from './cell-global.ts'
 import type { Cell, CellImport, transformCell } from './cell-transform.ts'
-import { syntaxError } from './javascript-errors.ts'
+import { OWN_FILE, syntaxError } from './javascript-errors.ts'
+import { workingFolder } from './working-folder.ts'
 
 const { defineProperty, getOwnPropertyDescriptor } = Object
 const scope = globalThis as Record<string, unknown>
@@ -57,7 +57,9 @@ export class CellRunner {
   /** Calls a function so that an interrupt ends it. */
   call<T>(run: () => T): T {
     this.#host.call = run
-    return new Script(`${CELL_GLOBAL}.call()`).runInThisContext({ breakOnSigint: true }) as T
+    // Without the line that failed, which is not of the code.
+    const options = { breakOnSigint: true, displayErrors: false }
+    return new Script(`${CELL_GLOBAL}.call()`, { filename: OWN_FILE }).runInThisContext(options) as T
   }
 
   /** Forgets what earlier code declared. */
@@ -84,8 +86,8 @@ export class CellRunner {
     const module = { exports: {} }
     hide('module', module)
     hide('exports', module.exports)
-    if (this.#lastCwd === process.cwd()) return
-    this.#lastCwd = process.cwd()
+    if (this.#lastCwd === workingFolder()) return
+    this.#lastCwd = workingFolder()
     hide('require', createRequire(join(this.#lastCwd, 'cell.js')))
     hide('__dirname', this.#lastCwd)
     hide('__filename', join(this.#lastCwd, 'cell.js'))
@@ -141,7 +143,7 @@ async function bindImport({ specifier, attributes, bindings }: CellImport): Prom
 /** As a module in the working directory would; what only `require` finds, by NODE_PATH, is found as well. */
 async function importFrom(specifier: unknown, options?: ImportCallOptions): Promise<unknown> {
   const load = new Script('(specifier, options) => import(specifier, options)', {
-    filename: join(process.cwd(), 'cell.mjs'),
+    filename: join(workingFolder(), 'cell.mjs'),
     importModuleDynamically: constants.USE_MAIN_CONTEXT_DEFAULT_LOADER,
   }).runInThisContext() as typeof importFrom
   const name = `${specifier}`
@@ -158,7 +160,7 @@ const isNotFound = (error: unknown) => (error as { code?: unknown } | null)?.cod
 
 function findByRequire(name: string): string | undefined {
   try {
-    const path = createRequire(join(process.cwd(), 'cell.js')).resolve(name)
+    const path = createRequire(join(workingFolder(), 'cell.js')).resolve(name)
     return isAbsolute(path) ? path : undefined
   } catch {
     return undefined
@@ -166,11 +168,21 @@ function findByRequire(name: string): string | undefined {
 }
 
 function metaOf(): ImportMeta {
-  const dirname = process.cwd()
+  const dirname = workingFolder()
   const filename = join(dirname, 'cell.mjs')
   const { href } = pathToFileURL(filename)
-  const resolve = (specifier: string) => new URL(specifier, href).href
+  const resolve = (specifier: string) =>
+    isBare(specifier) ? resolveBare(specifier, filename) : new URL(specifier, href).href
   return { url: href, filename, dirname, main: true, resolve }
+}
+
+const isBare = (specifier: string) => !/^(\.{0,2}\/|\.{1,2}$|[a-z][a-z\d+.-]*:)/i.test(specifier)
+
+function resolveBare(name: string, from: string): string {
+  if (isBuiltin(name)) return `node:${name}`
+  // Node has them, its types do not yet.
+  const options = { conditions: new Set(['node', 'import', 'module-sync']) } as object
+  return pathToFileURL(createRequire(from).resolve(name, options)).href
 }
 
 function hide(name: string, value: unknown): void {

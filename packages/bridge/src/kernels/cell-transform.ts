@@ -73,7 +73,12 @@ export function transformCell(code: string): Cell {
 }
 
 function parseCell(source: string): { program: Program; isStrict: boolean } {
-  const options: Options = { ecmaVersion: 'latest', sourceType: 'module', allowAwaitOutsideFunction: true }
+  const options: Options = {
+    ecmaVersion: 'latest',
+    sourceType: 'module',
+    allowAwaitOutsideFunction: true,
+    preserveParens: true, // Otherwise what is inserted after an expression would stand within them.
+  }
   try {
     return { program: parse(source, options), isStrict: true }
   } catch (error) {
@@ -163,12 +168,12 @@ function editDefault(
   edits.push(insert(declaration.end, ');'))
 }
 
-/** `const a = 1, { b } = c` becomes `    (a = 1, { b } = c);`. */
+/** `const a = 1, { b } = c` becomes `  0,( a = 1, { b } = c);`: the number ends a line before that has no semicolon. */
 function editDeclaration(node: VariableDeclaration, cell: Cell, edits: Edit[], source: string): void {
   edits.push({
     start: node.start,
     end: node.start + node.kind.length,
-    text: '('.padStart(node.kind.length),
+    text: '0,('.padStart(node.kind.length),
   })
   for (const { id, init, end } of node.declarations) {
     cell.names.push(...boundNames(id))

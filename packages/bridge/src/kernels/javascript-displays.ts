@@ -42,6 +42,12 @@ export function resultJson(value: unknown): string {
   return json
 }
 
+/** Of a map or a promise JSON says nothing: undefined. */
+export function valueJson(value: unknown): string | undefined {
+  const json = resultJson(value)
+  return json === '{}' && !isPlain(value) ? undefined : json
+}
+
 function tryStringify(value: unknown): string {
   try {
     const json: string | undefined = stringify(value)
@@ -93,11 +99,10 @@ function imagePart(bytes: Uint8Array): MimeBundle {
   return type === undefined ? {} : { [type]: Buffer.from(bytes).toString('base64') }
 }
 
-/** Of a map or a promise JSON says nothing. */
 function jsonPart(value: object): MimeBundle {
   try {
-    const json = resultJson(value)
-    return json === '{}' && !isPlain(value) ? {} : { 'application/json': JSON.parse(json) }
+    const json = valueJson(value)
+    return json === undefined ? {} : { 'application/json': JSON.parse(json) }
   } catch {
     return {}
   }

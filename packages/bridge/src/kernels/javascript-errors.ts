@@ -1,9 +1,13 @@
 import { Buffer } from 'node:buffer'
 import { inspect } from 'node:util'
 import type { RunError } from '@ash-ai/shared'
+import { CELL_GLOBAL } from './cell-global.ts'
 
 const MAX_ERROR_BYTES = 100 * 1024
-const OWN_FRAME = /^\s+at .*(javascript-kernel\.mjs|\bnode:(vm|internal\/))/
+/** Name of the scripts by which the interpreter calls code. */
+export const OWN_FILE = '<ash>'
+const OWN_FRAME = /^\s+at .*(javascript-kernel\.mjs|<ash>|\bnode:(vm|internal\/))/
+const HOSTED = new RegExp(`\\b${CELL_GLOBAL}\\.(meta|import)\\b`, 'g')
 
 /** An error of a run that its code did not throw. */
 export class RunFailure extends Error {
@@ -19,7 +23,11 @@ export function errorOf(thrown: unknown): RunError {
     if (!isError(thrown)) return bounded({ name: 'Error', message: inspect(thrown) })
     const { name, message } = thrown
     if (thrown instanceof RunFailure) return bounded({ name, message })
-    return bounded({ name: String(name), message: String(message), traceback: tracebackOf(thrown) })
+    return bounded({
+      name: String(name),
+      message: asWritten(String(message)),
+      traceback: tracebackOf(thrown),
+    })
   } catch {
     return { name: 'Error', message: 'An error that cannot be shown' }
   }
@@ -28,8 +36,11 @@ export function errorOf(thrown: unknown): RunError {
 /** As Node prints it, without the frames of the interpreter. */
 export function tracebackOf(thrown: unknown): string {
   const lines = inspect(thrown).split('\n')
-  return lines.filter((line) => !OWN_FRAME.test(line)).join('\n')
+  return asWritten(lines.filter((line) => !OWN_FRAME.test(line)).join('\n'))
 }
+
+const asWritten = (text: string) =>
+  text.replace(HOSTED, (_, name: string) => (name === 'meta' ? 'import.meta' : 'import'))
 
 /** Where acorn found a fault, said as the others are. */
 export function syntaxError(error: unknown, filename: string, code: string): unknown {

@@ -1,5 +1,6 @@
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { pathToFileURL } from 'node:url'
 import { MAX_RESULTS_BYTES, type MimeBundle, TABLE_TYPE } from '@ash-ai/shared'
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
 import { buildKernels, KernelProcess } from './testing/kernel-process.ts'
@@ -69,7 +70,15 @@ describe('values', () => {
     ],
     ['with ({ a: 1 }) { a }\n010', '8', '8'],
     ['new Date(0)', '"1970-01-01T00:00:00.000Z"', '1970-01-01T00:00:00.000Z'],
-    ['await 1, Promise.resolve(1)', '{}', 'Promise { 1 }'],
+    ["console.log('x')\nconst b6 = 2\nb6", '2', '2'],
+    ["console.log('x')\nlet b7 = 2\nclass C7 {}\nb7", '2', '2'],
+    ['await 0\nif (true) var b8 = 3\nb8', '3', '3'],
+    ['await 0\n;(1 + 1)', '2', '2'],
+    ['(await 3)', '3', '3'],
+    ['await 0\n;(() => 4)()', '4', '4'],
+    ['export default (5)\n6', '6', '6'],
+    ["import.meta.resolve('fs') + import.meta.resolve('node:fs')", '"node:fsnode:fs"', undefined],
+    ["import.meta.resolve('https://a.example/b')", '"https://a.example/b"', undefined],
     ['const n1 = 1 // a comment', undefined, undefined],
     ['undefined', undefined, undefined],
     ['if (true) 5', undefined, undefined],
@@ -83,14 +92,14 @@ describe('values', () => {
     if (result === undefined) expect(replies.displays).toEqual([])
   })
 
-  test.each(['10n', '() => 1', 'Symbol("s")', 'const o1 = {}; o1.o = o1; o1'])(
-    '%j is shown and is no result',
-    async (code) => {
-      const replies = await shared.run(code)
-      expect(replies).toMatchObject({ displays: [{ isValue: true }], done: {} })
-      expect(replies.result).toBeUndefined()
-    },
-  )
+  test.each([
+    ...['10n', '() => 1', 'Symbol("s")', 'const o1 = {}; o1.o = o1; o1'],
+    ...['new Map([[1, 2]])', 'new Error("e")', 'await 1, Promise.resolve(1)'],
+  ])('%j is shown and is no result', async (code) => {
+    const replies = await shared.run(code)
+    expect(replies).toMatchObject({ displays: [{ isValue: true }], done: {} })
+    expect(replies.result).toBeUndefined()
+  })
 
   test('bindings stay, may be declared again, and functions see the new ones', async () => {
     const kernel = start()
@@ -132,6 +141,13 @@ import local from './local.mjs'
     expect(done).toEqual({})
     expect(result).toBe('[1,2,3,4,3,3]')
     expect((await kernel.run("import 'not-there'")).done.error?.message).toMatch(/not-there/)
+    const resolve = "import.meta.resolve('esm-only') + ' ' + import.meta.resolve('./local.mjs')"
+    const { href } = pathToFileURL(kernel.cwd)
+    expect((await kernel.run(resolve)).result).toBe(
+      `"${href}/node_modules/esm-only/index.js ${href}/local.mjs"`,
+    )
+    expect((await kernel.run("import.meta.resolve('not-there')")).done.error?.message).toMatch(/not-there/)
+    expect(kernel.stderr).toBe('')
     expect((await kernel.run("import { nope } from 'common'")).done.error?.message).toMatch(/'nope'/)
   })
 })
@@ -216,13 +232,15 @@ describe('errors', () => {
       undefined,
     ],
     ['undeclared', 'undeclared = 1', 'ReferenceError', /undeclared/, undefined],
+    ['of import.meta', 'import.meta.nope()', 'TypeError', /^import\.meta\.nope is not/, /import\.meta\.nope/],
+    ['of an import', "await import('./nope.mjs')", 'Error', /nope/, undefined],
     ['rejected', 'await Promise.reject(new Error("r"))', 'Error', /^r$/, undefined],
   ])('%s', async (_, code, name, message, traceback) => {
     const { done } = await shared.run(code)
     expect(done.error?.name).toBe(name)
     expect(done.error?.message).toMatch(message)
     if (traceback) expect(done.error?.traceback).toMatch(traceback)
-    expect(done.error?.traceback ?? '').not.toMatch(/javascript-kernel|node:vm/)
+    expect(done.error?.traceback ?? '').not.toMatch(/javascript-kernel|node:vm|__ash__|<ash>/)
     expect((await shared.run('1')).result).toBe('1')
   })
 
@@ -270,6 +288,18 @@ describe('handlers', () => {
     ['toJSON', 'const handler = () => ({ toJSON: () => "j" })', '"j"'],
     ['a map', 'const handler = () => new Map([[1, 2]])', '{}'],
     ['a custom field', 'const handler = (e, c) => c.tenant', '"t"'],
+    ['a callback', 'exports.handler = (event, context, callback) => callback(null, event.a)', '1'],
+    [
+      'a later callback',
+      'exports.handler = (event, c, callback) => setTimeout(() => callback(undefined, event.a), 5)',
+      '1',
+    ],
+    ['a callback that is not used', 'exports.handler = async (event, c, callback) => event.a', '1'],
+    [
+      'a callback that never comes',
+      'exports.handler = (event, c, callback) => { setTimeout(() => {}, 5) }',
+      'null',
+    ],
   ])('%s', async (_, code, result) => {
     expect(await handle(code, { event: '{"a":1}', context })).toEqual({ displays: [], result, done: {} })
   })
@@ -315,11 +345,18 @@ describe('handlers', () => {
       /late/,
     ],
     ['an exit', 'const handler = () => process.exit(3)', 'Exit', /3/],
+    ['a callback', 'const handler = (e, c, done) => done(new RangeError("no"))', 'RangeError', /^no$/],
+    ['a text', 'const handler = (e, c, done) => setTimeout(() => done("no"))', 'Error', /^no$/],
   ])('%s is an error', async (_, code, name, message) => {
     const { result, done } = await handle(code)
     expect(result).toBeUndefined()
     expect(done.error?.name).toBe(name)
     expect(done.error?.message).toMatch(message)
+  })
+
+  test('a traceback has no frame of the interpreter', async () => {
+    const { done } = await handle('const handler = () => { null.x }')
+    expect(done.error?.traceback).toMatch(/^TypeError: .*\n +at handler \(<handler>:1:\d+\)$/)
   })
 
   test('a large event and a large result go through', async () => {
@@ -339,6 +376,25 @@ describe('scripts', () => {
     ['a rejection', 'Promise.reject(new RangeError("p"))', 1, 'RangeError'],
     ['an await of nothing', 'await new Promise(() => {})', 13, 'Error'],
     ['an exit in a timer', 'setTimeout(() => process.exit(7)); await new Promise(() => {})', 7, undefined],
+    [
+      'an exception that it handles',
+      'process.on("uncaughtException", () => { process.exitCode = 8 }); setTimeout(() => { throw 1 })',
+      8,
+      undefined,
+    ],
+    [
+      'a rejection that it handles',
+      'process.on("unhandledRejection", () => { process.exitCode = 8 }); Promise.reject(1)',
+      8,
+      undefined,
+    ],
+    [
+      'a rejection that it handles as an exception',
+      'process.on("uncaughtException", () => { process.exitCode = 8 }); Promise.reject(1)',
+      8,
+      undefined,
+    ],
+    ['an import', 'import { sep } from "node:path"; await import("node:fs")', 0, undefined],
   ])('%s', async (name, code, exitCode, error) => {
     const kernel = start()
     const { done, result } = await kernel.run({ kind: 'script', code })
@@ -371,6 +427,27 @@ describe('the process', () => {
     const code = '[process.env.A, process.env.B, process.cwd(), require("fs").readFileSync(0, "utf8")]'
     const { result } = await kernel.run({ code, env: { B: '2' } })
     expect(JSON.parse(result ?? '')).toEqual(['1', '2', kernel.cwd, ''])
+  })
+
+  test('variables of a run go with it, those of the session stay', async () => {
+    const kernel = start({ B: '1' })
+    const code = '["A", "B", "C"].map((name) => process.env[name] ?? null)'
+    const env = { A: '2', B: '2' }
+    expect((await kernel.run({ code, env, sessionEnv: { B: '3', C: '3' } })).result).toBe('["2","2","3"]')
+    expect((await kernel.run(code)).result).toBe('[null,"3","3"]')
+    await kernel.run({ code: 'throw 1', env })
+    expect((await kernel.run(code)).result).toBe('[null,"3","3"]')
+  })
+
+  test('it goes on where its folder is gone', async () => {
+    const kernel = start()
+    await kernel.run(
+      'const fs = require("fs"); fs.mkdirSync("gone"); process.chdir("gone"); fs.rmdirSync("../gone")',
+    )
+    expect((await kernel.run('process.cwd()')).done.error?.message).toMatch(/ENOENT/)
+    expect((await kernel.run('import { sep } from "node:path"\nsep')).result).toBe('"/"')
+    await kernel.run('process.chdir("/")')
+    expect((await kernel.run('process.cwd() + __dirname')).result).toBe('"//"')
   })
 
   test.each([

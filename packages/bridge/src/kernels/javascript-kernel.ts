@@ -4,8 +4,9 @@ import process from 'node:process'
 import { setImmediate } from 'node:timers'
 import { MAX_RESULTS_BYTES, type MimeBundle, type RunEnd, type RunRequest } from '@ash-ai/shared'
 import { CellRunner } from './cell-runner.ts'
+import { callHandler, type Handler } from './handler-call.ts'
 import { handlerContext, monotonicMs } from './handler-context.ts'
-import { displayBundle, resultJson, valueBundle } from './javascript-displays.ts'
+import { displayBundle, resultJson, valueBundle, valueJson } from './javascript-displays.ts'
 import { errorOf, RunFailure, tracebackOf } from './javascript-errors.ts'
 import { KernelChannel } from './kernel-channel.ts'
 import { SigintWatchdog } from './sigint-watchdog.ts'
@@ -14,8 +15,15 @@ import { SigintWatchdog } from './sigint-watchdog.ts'
 // is needed after it ran is imported or taken here, before it can be replaced.
 const { parse, stringify } = JSON
 const { byteLength } = Buffer
+const { keys } = Object
+const { set, deleteProperty } = Reflect
 const exit = process.exit.bind(process)
-const { stderr } = process
+const { stderr, env: realEnv } = process
+const { emit, listeners, on } = process as unknown as {
+  emit: (event: string, ...given: unknown[]) => boolean
+  listeners: (event: string) => unknown[]
+  on: (event: string, listener: (error: unknown) => void) => unknown
+}
 
 type Request = Omit<RunRequest, 'event'> & { event?: unknown }
 
@@ -80,6 +88,8 @@ async function serve(line: string): Promise<void> {
   const run = new Run(request)
   current = run
   watchProcess()
+  applyEnvironment(request.sessionEnv ?? {})
+  const replaced = applyEnvironment(request.env ?? {})
   if (run.kind === 'script') {
     await runScript(run, request)
     return
@@ -88,6 +98,7 @@ async function serve(line: string): Promise<void> {
   // Rejections that nobody handles are reported after a round of the loop: they are of this run still.
   await new Promise<void>((resolve) => setImmediate(resolve))
   current = undefined
+  if (run.kind === 'code') applyEnvironment(replaced)
   process.exitCode = undefined
   sigint.reset()
   sendDone(end)
@@ -106,7 +117,6 @@ async function runToEnd(run: Run, request: Request): Promise<RunEnd> {
 }
 
 async function runCell(run: Run, request: Request): Promise<unknown[]> {
-  applyEnvironment(request.env ?? {})
   cells++
   const { values } = await run.settle(runner.run(request.code, `<cell ${cells}>`))
   return values
@@ -116,14 +126,14 @@ function finishValue(run: Run, [value]: unknown[]): void {
   if (value === undefined) return
   run.show(valueBundle(value), true)
   try {
-    channel.send(`{"result":${resultJson(value)}}`)
+    const json = valueJson(value)
+    if (json !== undefined) channel.send(`{"result":${json}}`)
   } catch (error) {
     if (!(error instanceof RunFailure)) throw error // What is shown of it has to do.
   }
 }
 
 async function runHandler(run: Run, request: Request): Promise<void> {
-  applyEnvironment(request.env ?? {})
   runner.reset()
   const { exports } = await run.settle(runner.run(request.code, '<handler>'))
   const handler = exports.find('handler') ?? exports.default
@@ -134,9 +144,8 @@ async function runHandler(run: Run, request: Request): Promise<void> {
     )
   const event = 'event' in request ? request.event : {}
   const context = handlerContext(request.context ?? {}, run.deadlineMs)
-  const value: unknown = await run.settle(
-    (async () => runner.call(() => handler(event, context) as unknown))(),
-  )
+  const call = (...given: unknown[]) => runner.call(() => (handler as Handler)(event, context, ...given))
+  const value = await run.settle(callHandler(call, handler.length, (onIdle) => channel.watchIdle(onIdle)))
   channel.send(`{"result":${resultJson(value)}}`)
 }
 
@@ -177,14 +186,38 @@ function asInterrupt(error: unknown): unknown {
   return isInterrupt ? new RunFailure('Interrupted', 'The run was interrupted') : error
 }
 
-function applyEnvironment(env: Record<string, string>): void {
-  for (const name of Object.keys(env)) process.env[name] = env[name]
+type Environment = Record<string, string | undefined>
+
+/** What was set before. */
+function applyEnvironment(given: Environment): Environment {
+  const replaced: Environment = {}
+  const env = (process.env as Environment | null) ?? realEnv // User code may have put another in its place.
+  for (const name of keys(given)) {
+    replaced[name] = env[name]
+    if (given[name] === undefined) deleteProperty(env, name)
+    else set(env, name, given[name])
+  }
   // Node reads it at the start only.
-  if ('NODE_PATH' in env) (Module as unknown as { _initPaths: () => void })._initPaths()
+  if ('NODE_PATH' in given) (Module as unknown as { _initPaths: () => void })._initPaths()
+  return replaced
 }
 
-/** A program would end here. An interpreter says what happened and goes on. */
+/** Code that listens itself is left to it. */
 function onUncaught(error: unknown): void {
+  if (error instanceof ExitRequest || isAlone('uncaughtException')) report(error)
+}
+
+function onRejection(error: unknown): void {
+  if (error instanceof ExitRequest) report(error)
+  else if (!isAlone('unhandledRejection')) return
+  else if (isAlone('uncaughtException')) report(error)
+  else emit.call(process, 'uncaughtException', error, 'unhandledRejection') // As Node has it.
+}
+
+const isAlone = (event: string) => listeners.call(process, event).length <= 1
+
+/** A program would end here. An interpreter says what happened and goes on. */
+function report(error: unknown): void {
   if (error instanceof ExitRequest || (current !== undefined && current.kind !== 'code')) current?.fail(error)
   else stderr.write(`Uncaught ${tracebackSafely(error)}\n`)
 }
@@ -200,8 +233,9 @@ function tracebackSafely(error: unknown): string {
 /** Before each run: the code of an earlier one may have removed them. */
 function watchProcess(): void {
   sigint.reset()
-  for (const event of ['uncaughtException', 'unhandledRejection']) {
-    if (!process.listeners(event as 'uncaughtException').includes(onUncaught)) process.on(event, onUncaught)
+  const watched = { uncaughtException: onUncaught, unhandledRejection: onRejection }
+  for (const [event, listener] of Object.entries(watched)) {
+    if (!listeners.call(process, event).includes(listener)) on.call(process, event, listener)
   }
   process.exit = (code) => {
     throw new ExitRequest(code)

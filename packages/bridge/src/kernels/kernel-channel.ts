@@ -1,10 +1,12 @@
 import { Buffer } from 'node:buffer'
 import { writeSync } from 'node:fs'
 import { Socket } from 'node:net'
+import process from 'node:process'
 import { INTERPRETER_FD, MAX_INTERPRETER_LINE_BYTES } from '@ash-ai/shared'
 
 const { from: toBuffer, concat } = Buffer
 const { wait } = Atomics
+const { once, removeListener } = process
 const NEVER = new Int32Array(new SharedArrayBuffer(4))
 const RETRY_MS = 1
 
@@ -38,6 +40,16 @@ export class KernelChannel {
   /** From now on it does not keep the process from ending. */
   release(): void {
     this.#socket.pause().unref()
+  }
+
+  /** Until the returned function is called, `onIdle` hears of a process that has nothing left to wait for. */
+  watchIdle(onIdle: () => void): () => void {
+    this.#socket.unref()
+    once.call(process, 'beforeExit', onIdle)
+    return () => {
+      removeListener.call(process, 'beforeExit', onIdle)
+      this.#socket.ref()
+    }
   }
 
   #take(chunk: Buffer, onLine: (line: string) => void, onEnd: () => void): void {

@@ -2,20 +2,23 @@
 
 import _ast
 
-COMPILE_FLAGS = kernel.COMPILE_FLAGS
+FUTURE_FLAGS = 0x1FE0000
+
+Kernel = kernel.Kernel
 
 
 def run_cell(request, filename):
-    code = request['code']
-    tree = compile(code, filename, 'exec', _ast.PyCF_ONLY_AST | COMPILE_FLAGS, True)
+    code, flags = request['code'], kernel.COMPILE_FLAGS | Kernel.futures
+    tree = compile(code, filename, 'exec', _ast.PyCF_ONLY_AST | flags, True)
     last = tree.body[-1] if tree.body else None
     has_value = isinstance(last, _ast.Expr) and not ends_in_semicolon(code, last)
     if has_value:
         tree.body.pop()
-    codes = [compile(tree, filename, 'exec', COMPILE_FLAGS, True)]
+    codes = [compile(tree, filename, 'exec', flags, True)]
+    Kernel.futures |= codes[0].co_flags & FUTURE_FLAGS
     if has_value:
-        codes.append(compile(_ast.Expression(last.value), filename, 'eval', COMPILE_FLAGS, True))
-    show_value(kernel.evaluate(codes, kernel.Kernel.namespace))
+        codes.append(compile(_ast.Expression(last.value), filename, 'eval', flags | Kernel.futures, True))
+    show_value(kernel.evaluate(codes, Kernel.namespace))
 
 
 def ends_in_semicolon(code, last):

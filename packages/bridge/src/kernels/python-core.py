@@ -13,7 +13,7 @@ import _json
 import _signal
 import _thread
 from os import _exit, close, dup, dup2, fstat, getpid, read, write
-from time import monotonic
+from time import monotonic, tzset
 
 MAX_LINE_BYTES = 16 * 1024 * 1024
 MAX_RESULT_BYTES = MAX_RESULTS_BYTES = 10 * 1024 * 1024
@@ -28,6 +28,8 @@ KERNEL_PID = getpid()
 KERNEL_FILES = '<ash>/'  # What the names of all its files begin with in a traceback.
 KERNEL_MODULE = sys.modules['__main__']  # Kept: with the last reference its globals would go.
 KERNEL_STREAMS = (sys.stdout, sys.stderr)
+KERNEL_PATH = sys.path[1:]  # Without the folder that user code is in.
+STANDARD_FOLDER = os.__file__.rpartition('/')[0] + '/'
 
 
 class Kernel:
@@ -38,7 +40,10 @@ class Kernel:
     sources = {}  # File name → code, for tracebacks.
     parts = {}
     namespace = {}
+    importer = None  # The thread in which the kernel itself imports something.
     cells = 0
+    futures = 0  # Compiler flags: what a cell imports from __future__ holds for the later ones.
+    replaced_env = {}  # Name → value before this run, None where there was none.
     loop = None
     task = None  # Of the code that is awaited now.
     lock = _thread.allocate_lock()
@@ -66,9 +71,28 @@ def part(name):
     if module is None:
         module = type(sys)(name)
         module.__builtins__, module.kernel = __builtins__, KERNEL_MODULE
-        exec(load_code(name), vars(module))
+        with_own_imports(exec, load_code(name), vars(module))
         Kernel.parts[name] = module
     return module
+
+
+def with_own_imports(function, *arguments):
+    """A file of the workspace that has the name of a standard module is not meant for the kernel."""
+    importer, Kernel.importer = Kernel.importer, _thread.get_ident()
+    shadows = [name for name, module in [*sys.modules.items()] if is_shadow(name, module)]
+    aside = {name: sys.modules.pop(name) for name in shadows}
+    try:
+        return function(*arguments)
+    finally:
+        Kernel.importer = importer
+        sys.modules.update(aside)
+
+
+def is_shadow(name, module):
+    if name not in sys.stdlib_module_names or type(module) is not type(sys):
+        return False
+    file = vars(module).get('__file__')
+    return type(file) is str and not file.startswith(STANDARD_FOLDER)
 
 
 # The channel
@@ -264,8 +288,10 @@ def run(request, kind, started):
     Kernel.cells += 1
     filename = '<handler>' if kind == 'handler' else f'<cell {Kernel.cells}>'
     try:
+        request['code'] = request['code'].removeprefix('\ufeff')
         part('imports').remember_source(filename, request['code'])
-        apply_environment(request.get('env') or {})
+        apply_environment(request.get('sessionEnv') or {})
+        Kernel.replaced_env = apply_environment(request.get('env') or {})
         if kind == 'handler':
             value = interruptible(run_handler, request, filename, started)
             send('{"result":%s}' % result_json(value))
@@ -281,12 +307,24 @@ def run(request, kind, started):
 
 
 def apply_environment(env):
+    """What was set before. None: nothing."""
+    replaced = {name: os.environ.get(name) for name in env}
     for name, value in env.items():
-        os.environ[name] = value
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
     if 'TZ' in env:
-        from time import tzset
-
         tzset()
+    return replaced
+
+
+def restore_environment():
+    replaced, Kernel.replaced_env = Kernel.replaced_env, {}
+    try:
+        apply_environment(replaced)
+    except BaseException:
+        pass  # User code has made something else of it.
 
 
 def print_safely(text):
@@ -305,6 +343,7 @@ def serve():
         send('{"done":%s}' % to_json(end))
         if kind == 'script':
             close_channel()
+            Kernel.namespace = None  # What it holds is to be finalized at the end.
             _signal.signal(SIGINT, _signal.default_int_handler)
             raise SystemExit(code)
     flush_streams()
@@ -325,6 +364,8 @@ def serve_one(line):
     clean_up()
     if getpid() != KERNEL_PID:
         leave_child(end, code)
+    if kind == 'code':
+        restore_environment()
     Kernel.is_running = False
     return kind, end, code
 

@@ -117,9 +117,7 @@ def is_figure(value):
 
 
 def add_figure(bundle, figure):
-    from io import BytesIO
-
-    png = BytesIO()
+    png = kernel.with_own_imports(__import__, 'io').BytesIO()
     figure.savefig(png, format='png', bbox_inches='tight')
     bundle['image/png'] = base64_of(png.getvalue())
 

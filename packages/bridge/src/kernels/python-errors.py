@@ -12,7 +12,7 @@ def error_of(error):
         return {'name': error.name, 'message': bounded(str(error))}
     data = {'name': str(type(error).__name__), 'message': message_of(error)}
     try:
-        data['traceback'] = bounded(format_traceback(error))
+        data['traceback'] = bounded(kernel.with_own_imports(format_traceback, error))
     except BaseException:
         data['traceback'] = f'{data["name"]}: {data["message"]}\n'
     return data

@@ -29,8 +29,7 @@ def count_parameters(handler):
 
 
 def inspect_parameters(handler):
-    import inspect
-
+    inspect = kernel.with_own_imports(__import__, 'inspect')
     try:
         kinds = [parameter.kind for parameter in inspect.signature(handler).parameters.values()]
     except (TypeError, ValueError):

@@ -1,6 +1,8 @@
 """What user code imports, and its own lines for tracebacks, for python-core.py. `kernel` is that file's module."""
 
 import sys
+from _frozen_importlib_external import PathFinder
+from _thread import get_ident
 
 MAX_SOURCES = 200
 
@@ -17,11 +19,11 @@ class ImportWatcher:
 
     @classmethod
     def find_spec(cls, name, path=None, target=None):
-        if name not in cls.watched:
+        is_own = path is None and Kernel.importer == get_ident()
+        if not is_own and name not in cls.watched:
             return None
-        finders = [finder for finder in sys.meta_path if finder is not cls]
-        spec = next(filter(None, (finder.find_spec(name, path, target) for finder in finders)), None)
-        if spec and hasattr(spec.loader, '__dict__'):
+        spec = find_own(name, target) if is_own else find_elsewhere(name, path, target)
+        if spec and name in cls.watched and hasattr(spec.loader, '__dict__'):
             run_module = spec.loader.exec_module
 
             def exec_module(module):
@@ -30,6 +32,16 @@ class ImportWatcher:
 
             spec.loader.exec_module = exec_module
         return spec
+
+
+def find_own(name, target):
+    """Not by the path of user code, whose first entry is the working directory."""
+    return PathFinder.find_spec(name, kernel.KERNEL_PATH, target)
+
+
+def find_elsewhere(name, path, target):
+    finders = [finder for finder in sys.meta_path if finder is not ImportWatcher]
+    return next(filter(None, (finder.find_spec(name, path, target) for finder in finders)), None)
 
 
 def remember_source(filename, code):

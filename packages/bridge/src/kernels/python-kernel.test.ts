@@ -1,3 +1,5 @@
+import { writeFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
 import { KernelProcess } from './testing/kernel-process.ts'
 
@@ -31,6 +33,7 @@ describe('values', () => {
     ['import asyncio\nawait asyncio.sleep(0, 7)', '7', '7'],
     ['1 # ;', '1', '1'],
     ['"a\\ud800"', '"a\\ud800"', "'a\\ud800'"],
+    ['\ufeff3', '3', '3'],
   ])('%j is %s', async (code, result, text) => {
     const replies = await shared.run(code)
     expect(replies.done).toEqual({})
@@ -60,6 +63,14 @@ describe('values', () => {
     await shared.run('import math\ndef area(r): return math.pi * r ** 2\ny = 5')
     expect((await shared.run('round(area(y))')).result).toBe('79')
     expect((await shared.run('_')).done.error?.name).toBe('NameError')
+  })
+
+  test('what a cell imports from the future holds for later ones, and not for handlers', async () => {
+    const kernel = start()
+    await kernel.run('from __future__ import annotations')
+    expect((await kernel.run('def f(x: nope): pass\nf.__annotations__')).result).toBe('{"x":"nope"}')
+    const code = 'def handler(event: nope): return 1'
+    expect((await kernel.run({ kind: 'handler', code })).done.error?.name).toBe('NameError')
   })
 
   test('a class of a cell can be pickled', async () => {
@@ -268,6 +279,14 @@ describe('scripts', () => {
     expect(kernel.stderr).toBe(name === 'an exit with a text' ? 'bye\n' : '')
   })
 
+  test('what it holds is finalized at its end', async () => {
+    const kernel = start()
+    const code = 'class A:\n  def __del__(self): print("gone")\na = A()'
+    await kernel.run({ kind: 'script', code })
+    expect(await kernel.exited).toEqual([0, null])
+    expect(kernel.stdout).toBe('gone\n')
+  })
+
   test('the program is __main__', async () => {
     expect((await start().run({ kind: 'script', code: '__name__' })).result).toBe('"__main__"')
   })
@@ -289,6 +308,43 @@ describe('the process', () => {
     const { result } = await kernel.run({ code, env: { B: '2' } })
     expect(JSON.parse(result ?? '')).toEqual(['1', '2', kernel.cwd, '', '', ['']])
   })
+
+  test('variables of a run go with it, those of the session stay', async () => {
+    const kernel = start({ env: { B: '1' } })
+    const code = 'import os\n[os.environ.get(name) for name in "ABC"]'
+    const env = { A: '2', B: '2' }
+    expect((await kernel.run({ code, env, sessionEnv: { B: '3', C: '3' } })).result).toBe('["2","2","3"]')
+    expect((await kernel.run(code)).result).toBe('[null,"3","3"]')
+    await kernel.run({ code: '1 / 0', env })
+    expect((await kernel.run(code)).result).toBe('[null,"3","3"]')
+  })
+
+  test.each([false, true])(
+    'files named like standard modules are not for the kernel; imported: %s',
+    async (isImported) => {
+      const kernel = start()
+      const names = [
+        'token',
+        're',
+        'selectors',
+        'binascii',
+        'traceback',
+        'inspect',
+        'enum',
+        'types',
+        'functools',
+      ]
+      for (const name of names) writeFileSync(join(kernel.cwd, `${name}.py`), 'mine = 1')
+      if (isImported) expect((await kernel.run('import token, re\nre.mine + token.mine')).result).toBe('2')
+      expect((await kernel.run('"text"')).displays).toHaveLength(1)
+      const { done } = await kernel.run('x = 1\n1 / 0')
+      expect(done.error?.traceback).toContain('line 2, in <module>\n    1 / 0')
+      const handler = 'class H:\n  def __call__(self, event): return 5\nhandler = H()'
+      expect((await kernel.run({ kind: 'handler', code: handler })).result).toBe('5')
+      expect((await kernel.run('async def f(): return 6\nawait f()')).result).toBe('6')
+      if (isImported) expect((await kernel.run('import re\nre.mine')).result).toBe('1')
+    },
+  )
 
   test('output is there when the run is done', async () => {
     const kernel = start()

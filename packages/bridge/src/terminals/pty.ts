@@ -20,7 +20,7 @@ interface NativePty {
   resize(fd: number, cols: number, rows: number): void
 }
 
-export interface PtySpec extends TerminalSize {
+interface PtySpec extends TerminalSize {
   program: string
   args: string[]
   cwd: string

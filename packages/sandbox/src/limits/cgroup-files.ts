@@ -19,11 +19,6 @@ export function readNumberNow(folder: string, file: string): number {
 }
 
 /** A number from a control file of `name number` lines. */
-export async function readField(folder: string, file: string, field: string): Promise<number> {
-  return findField(await readFile(join(folder, file), 'utf8').catch(() => ''), field)
-}
-
-/** The same, at once: for the counters of the kernel that cost it nothing to tell. */
 export function readFieldNow(folder: string, file: string, field: string): number {
   try {
     return findField(readFileSync(join(folder, file), 'utf8'), field)

@@ -19,6 +19,7 @@ import { POLICY } from '../seccomp/policy.ts'
 import { type BwrapHost, bwrapArgs, MASKED_PROC } from './bwrap-args.ts'
 import { SANDBOX_PATHS } from './bwrap-paths.ts'
 import { programsInside } from './interpreter-programs.ts'
+import { expectOutput, spawnWithOutput } from './output-pipes.ts'
 import { watchInterpreter } from './watch-interpreter.ts'
 import { watchProcess } from './watch-process.ts'
 import type { Descriptors } from './watch-tree.ts'
@@ -55,7 +56,10 @@ export function createBwrapProvider(
       enforcement: { ...backend.enforcement, diskMb, outputMbPerSecond: 'hard' },
     },
     check: () => checkBwrap(bwrap),
-    expectStart: () => backend.expectStart(),
+    expectStart: () => {
+      backend.expectStart()
+      expectOutput()
+    },
     start: (spec) => under(spec, (launch) => startBridge(spec, launch)),
     startInterpreter: (spec, language) => {
       const command = interpreterCommand(language, programsInside(spec, language))
@@ -91,6 +95,7 @@ async function startBridge(spec: BridgeSpec, launch: Launch): Promise<SandboxPro
   const env = sandboxEnv({ ...SANDBOX_PATHS, agent }, spec.id, spec.env)
   const { child, fds } = spawnBwrap({ ...spec, env }, [SANDBOX_PATHS.node, SANDBOX_PATHS.bridge], launch, {
     stdout: 'ignore',
+    stderr: 'pipe',
   })
   return watchProcess(child, { ...fds, bridgeFd: STREAM_FD }, launch.group)
 }
@@ -102,12 +107,15 @@ async function startInterpreter(
 ): Promise<InterpreterProcess> {
   const env = interpreterEnv(SANDBOX_PATHS, spec.id, spec.env)
   const { entrance } = launch.group
-  const { child, fds } = spawnBwrap({ ...spec, env }, command, launch, { stdout: 'pipe', entrance })
-  return watchInterpreter(child, { ...fds, channelFd: STREAM_FD }, launch.group)
+  const { fds, ...started } = await spawnWithOutput((stdout, stderr) =>
+    spawnBwrap({ ...spec, env }, command, launch, { stdout, stderr, entrance }),
+  )
+  return watchInterpreter(started, { ...fds, channelFd: STREAM_FD }, launch.group)
 }
 
 interface SpawnOptions {
-  stdout: 'pipe' | 'ignore'
+  stdout: 'pipe' | 'ignore' | number
+  stderr: 'pipe' | number
   /** Without one bubblewrap waits until it has been moved. */
   entrance?: Entrance | undefined
 }
@@ -116,7 +124,7 @@ function spawnBwrap(
   spec: SandboxSpec,
   program: string[],
   { bwrap, host, backend }: Launch,
-  { stdout, entrance }: SpawnOptions,
+  { stdout, stderr, entrance }: SpawnOptions,
 ): { child: ChildProcess; fds: Descriptors } {
   assertOwnUser(spec)
   const block = entrance ? undefined : BLOCK_FD
@@ -139,7 +147,7 @@ function spawnBwrap(
       env: {},
       cwd: '/',
       stdio: shields.over([
-        ...(['ignore', stdout, 'pipe', 'pipe', 'pipe', 'pipe', 'pipe'] as const),
+        ...(['ignore', stdout, stderr, 'pipe', 'pipe', 'pipe', 'pipe'] as const),
         ...(entrance ? doors : ['pipe' as const]),
       ]),
       ...(spec.owner && { uid: spec.owner.uid, gid: spec.owner.gid }),

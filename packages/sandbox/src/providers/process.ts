@@ -9,6 +9,7 @@ import type { ProcessTree, SandboxProvider, SandboxSpec } from '../provider.ts'
 import { interpreterEnv, sandboxEnv } from '../sandbox-env.ts'
 import { programsOutside } from './interpreter-programs.ts'
 import { killTree } from './kill-tree.ts'
+import { expectOutput, spawnWithOutput } from './output-pipes.ts'
 import { watchInterpreter } from './watch-interpreter.ts'
 import { watchProcess } from './watch-process.ts'
 
@@ -24,19 +25,20 @@ export function createProcessProvider(diskMb: DiskBackend['enforcement']): Sandb
     isolation: 'none',
     limits: { backend: 'none', enforcement: { ...NOTHING_ENFORCED, diskMb, outputMbPerSecond: 'hard' } },
     async check() {},
-    expectStart() {},
+    expectStart: expectOutput,
     async start(spec) {
       const { modelSocket, egressSocket, tunnelSocket } = spec
       const paths = { ...hostPaths(spec), modelSocket, egressSocket, tunnelSocket }
       const env = sandboxEnv(paths, spec.id, spec.env)
-      const child = spawnHere(spec, [spec.runtime.node, spec.runtime.bridge], env, 'ignore')
+      const child = spawnHere(spec, [spec.runtime.node, spec.runtime.bridge], env, ['ignore', 'pipe'])
       return withKillTree(await watchProcess(child, { bridgeFd: STREAM_FD }, NO_GROUP), child, spec)
     },
     async startInterpreter(spec, language) {
       const command = interpreterCommand(language, programsOutside(spec, language))
       const env = interpreterEnv(hostPaths(spec), spec.id, spec.env)
-      const child = spawnHere(spec, command, env, 'pipe')
-      return withKillTree(await watchInterpreter(child, { channelFd: STREAM_FD }, NO_GROUP), child, spec)
+      const started = await spawnWithOutput((...output) => ({ child: spawnHere(spec, command, env, output) }))
+      const process = await watchInterpreter(started, { channelFd: STREAM_FD }, NO_GROUP)
+      return withKillTree(process, started.child, spec)
     },
   }
 }
@@ -54,12 +56,12 @@ function spawnHere(
   spec: SandboxSpec,
   [program = '', ...args]: string[],
   env: Record<string, string>,
-  stdout: 'pipe' | 'ignore',
+  output: [stdout: 'pipe' | 'ignore' | number, stderr: 'pipe' | number],
 ): ChildProcess {
   return spawn(program, args, {
     env: { ...env, IS_SANDBOX: '1' },
     cwd: spec.workspaceDir,
-    stdio: ['ignore', stdout, 'pipe', 'pipe'],
+    stdio: ['ignore', ...output, 'pipe'],
     detached: true, // A signal to the server's own group is not meant for the sandbox.
   })
 }

@@ -1,23 +1,20 @@
 import type { ChildProcess } from 'node:child_process'
-import type { Duplex, Readable } from 'node:stream'
+import type { Duplex } from 'node:stream'
 import type { RunUsage } from '@ash-ai/shared'
 import type { LimitGroup, ResourceUsage } from '../limits/limit-backend.ts'
 import type { InterpreterProcess } from '../provider.ts'
+import type { WithOutput } from './output-pipes.ts'
 import { countProcesses, listTreeNow } from './process-counters.ts'
 import { type Descriptors, streamOf, type WatchedTree, watchTree } from './watch-tree.ts'
 
 /** Turns a spawned child that runs an interpreter into an InterpreterProcess. */
 export async function watchInterpreter(
-  child: ChildProcess,
+  { child, stdout, stderr }: WithOutput<{ child: ChildProcess }>,
   { channelFd, ...fds }: Descriptors & { channelFd: number },
   group: LimitGroup,
 ): Promise<InterpreterProcess> {
   const tree = await watchTree(child, fds, group)
-  const streams = {
-    stdout: child.stdout as Readable,
-    stderr: child.stderr as Readable,
-    channel: streamOf(child, channelFd) as Duplex,
-  }
+  const streams = { stdout, stderr, channel: streamOf(child, channelFd) as Duplex }
   for (const stream of Object.values(streams)) stream.on('error', () => {}) // As its end.
   return {
     ...tree,

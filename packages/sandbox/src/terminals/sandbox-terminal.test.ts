@@ -68,7 +68,7 @@ test.each([
 test('closing kills what holds it, once', async () => {
   const calls: string[] = []
   const enclosure: Enclosure = {
-    cpuMs: async () => 0,
+    cpuMs: () => 0,
     kill: async () => void calls.push('kill'),
     remove: async () => void calls.push('remove'),
   }

@@ -11,9 +11,10 @@ import type { BridgeClient } from '../bridge-client.ts'
 import type { Enclosure } from '../limits/enclosure.ts'
 import type { Sandbox } from '../manager.ts'
 
+const OPEN_TIMEOUT_MS = 30_000
 const CLOSE_TIMEOUT_MS = 5_000
 
-export type TerminalOutput = { data: Buffer } | { exit: TerminalExit }
+type TerminalOutput = { data: Buffer } | { exit: TerminalExit }
 
 /** A program with a terminal in a sandbox. It waits while nobody reads, so that its output fills no memory. */
 export class SandboxTerminal {
@@ -33,7 +34,7 @@ export class SandboxTerminal {
     { bridge, enclose }: Pick<Sandbox, 'bridge' | 'enclose'>,
     spec: TerminalSize & { command?: string },
   ): Promise<SandboxTerminal> {
-    const data = await bridge.call({ cmd: 'terminal', ...spec })
+    const data = await inTime(OPEN_TIMEOUT_MS, bridge.call({ cmd: 'terminal', ...spec }))
     const { terminal, pid } = believe(bridge, () => decodeStart(data))
     const enclosure = await enclose(pid).catch(async (error: unknown) => {
       if (isAshError(error, 'interpreter_gone')) return undefined // It has ended already.
@@ -70,8 +71,7 @@ export class SandboxTerminal {
   async #close(): Promise<void> {
     if (!this.#bridge.isClosed) {
       const closed = this.#bridge.call({ cmd: 'terminal_close', terminal: this.#id })
-      // A bridge that does not answer meets its own end.
-      await Promise.race([closed, delay(CLOSE_TIMEOUT_MS)]).catch(() => {})
+      await inTime(CLOSE_TIMEOUT_MS, closed).catch(() => {}) // A bridge that does not answer meets its own end.
     }
     // Where that fails, the end of the sandbox does the same.
     await this.#enclosure?.kill().catch(() => {})
@@ -79,7 +79,16 @@ export class SandboxTerminal {
   }
 }
 
-const delay = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms).unref())
+async function inTime(maxMs: number, answer: Promise<unknown>): Promise<unknown> {
+  const { promise, reject } = Promise.withResolvers<never>()
+  const error = new AshError('bridge_unresponsive', `The bridge did not answer within ${maxMs / 1000} s`)
+  const timer = setTimeout(() => reject(error), maxMs)
+  try {
+    return await Promise.race([answer, promise])
+  } finally {
+    clearTimeout(timer)
+  }
+}
 
 function decodeStart(data: unknown): TerminalStart {
   const { terminal, pid } = asRecord(data)

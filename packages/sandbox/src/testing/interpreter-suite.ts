@@ -102,6 +102,15 @@ export function describeInterpreters(
       },
     )
 
+    test('outputs may be opened by name', async () => {
+      const code = 'echo a > /dev/stderr; echo b | tee /dev/stderr; sh -c "echo c > /dev/stdout"'
+      expect(await run('shell', code)).toMatchObject({
+        status: 'completed',
+        stdout: 'b\nc\n',
+        stderr: 'a\nb\n',
+      })
+    })
+
     test('tells what a run used', async () => {
       const code =
         'import time\nx = b"x" * 50_000_000\nopen("f", "wb").write(x)\nend = time.process_time() + 0.3\nwhile time.process_time() < end: pass'
@@ -267,7 +276,7 @@ export function describeInterpreters(
         bridge: 'no',
         kernels: 'no',
         workspace: 'yes',
-        sockets: '2', // Its output, which Node gives a child by sockets; the channel is closed by now.
+        sockets: '0', // The channel is closed by now.
         init: '0',
         doors: '0',
       })

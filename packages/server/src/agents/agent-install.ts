@@ -17,6 +17,7 @@ const PACKAGES_TIMEOUT_MS = 600_000
 const ANSWER_MARGIN_MS = 30_000
 const MAX_SHOWN_CHARS = 16_000
 const MAX_REASON_CHARS = 500
+const MAX_FAULT_CHARS = 2_000
 
 /** What the set-up says for the log of every session that it is done for. */
 export type SetupNote =
@@ -44,15 +45,17 @@ export async function needsInstall(blueprint: Pick<Blueprint, 'dir' | 'packages'
   return hasPackages(packages.pip) || hasPackages(packages.npm) || (await hasScript(blueprint, 'install.sh'))
 }
 
-/** Variables by which packages are found. */
+/** Variables by which packages are found, also those that are installed in a session later. */
 export function installedEnv(
   { pathsInside }: InstallHost,
   { packages, runtime }: Pick<Blueprint, 'packages' | 'runtime'>,
   dirs: SessionDirs,
 ): Record<string, string> {
-  const has = { pip: hasPackages(packages.pip), npm: hasPackages(packages.npm) }
   const python = runtime?.startsWith('python') ? { ASH_PYTHON: runtime } : {}
-  return { ...python, ...packageEnv(pathsInside(dirs), has) }
+  const { VIRTUAL_ENV, ...paths } = packageEnv(pathsInside(dirs), { pip: true, npm: true })
+  // Tools take the variable for a promise that the environment is there.
+  const venv = VIRTUAL_ENV !== undefined && hasPackages(packages.pip) ? { VIRTUAL_ENV } : {}
+  return { ...python, ...paths, ...venv }
 }
 
 /** Installs the packages, then runs the agent's install.sh, inside the sandbox. Throws `setup_failed`. */
@@ -73,8 +76,9 @@ export async function runScript(run: SetupRun, name: 'install.sh' | 'startup.sh'
   await runStep(run, { name, command: `exec /bin/bash "$ASH_AGENT_DIR/${name}"` }, SCRIPT_TIMEOUT_MS)
 }
 
-async function runStep(
-  { sandbox, blueprint, note }: SetupRun,
+/** Runs one command of a set-up. Its output is told to `note`; what fails is `setup_failed`, with why. */
+export async function runStep(
+  { sandbox, blueprint, note }: Omit<SetupRun, 'blueprint'> & { blueprint: Pick<Blueprint, 'dir'> },
   { name, command, missing }: Pick<InstallStep, 'name' | 'command'> & Partial<InstallStep>,
   timeoutMs: number,
 ): Promise<void> {
@@ -87,11 +91,19 @@ async function runStep(
   const level = exitCode === 0 ? 'info' : 'error'
   await note({ type: 'log', data: { level, source: name, text: stdout.slice(-MAX_SHOWN_CHARS) } })
   if (exitCode === 0) return
-  const end = stdout.trim().slice(-MAX_REASON_CHARS)
+  const end = reasonIn(stdout)
   if (missing && exitCode === missing.exitCode)
     throw new AshError('setup_failed', `${what} cannot run. ${missing.remedy} (${end})`)
   const how = timedOut ? `took longer than ${timeoutMs / 1000} s` : `ended with ${exitCode ?? signal}`
   throw new AshError('setup_failed', `${what} ${how}: ${end || 'it said nothing'}`)
+}
+
+/** pip and npm say first what is wrong, a resolver's conflict for one, and then what to read about it. */
+function reasonIn(output: string): string {
+  const first = output.search(/^(ERROR: |npm (error|ERR!) )/m)
+  return first < 0
+    ? output.trim().slice(-MAX_REASON_CHARS)
+    : output.slice(first).trim().slice(0, MAX_FAULT_CHARS)
 }
 
 /** The time is kept inside, by whoever is in charge there; sessions that wait must not depend on that. */

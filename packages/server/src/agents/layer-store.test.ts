@@ -1,4 +1,4 @@
-import { lstat, mkdir, readdir, writeFile } from 'node:fs/promises'
+import { lstat, mkdir, readdir, utimes, writeFile } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { layerIn } from '@ash-ai/sandbox'
 import type { Packages } from '@ash-ai/shared'
@@ -8,7 +8,7 @@ import { type TestDb, testDatabases } from '../db/testing/test-databases.ts'
 import { cleanAgentFolders, deployAgent, removeAgent } from './agent-deploy.ts'
 import { type AgentForSession, type AgentStore, getAgentForSession } from './agent-queries.ts'
 import { makeBlueprint } from './blueprint.ts'
-import { findLayer, layerDir, listOldLayers, storeLayer } from './layer-store.ts'
+import { cleanLayers, findLayer, layerDir, listOldLayers, storeLayer } from './layer-store.ts'
 
 for (const database of testDatabases) {
   describe(`layers on ${database.kind}`, () => {
@@ -55,6 +55,31 @@ for (const database of testDatabases) {
       expect(await findLayer(dir)).toMatchObject({ layer: layerIn(dir) })
       for (const path of [...strays, staging])
         await expect(lstat(path)).rejects.toMatchObject({ code: 'ENOENT' })
+    })
+
+    test('a start keeps the layer of a version with more packages, wherever the data is', async () => {
+      await deploy('with-more')
+      const dataDir = join(opened.dataDir, 'a+b')
+      const plus = { ...store, dataDir }
+      const agent = await getAgentForSession(store, 'default', 'with-more')
+      const blueprint = makeBlueprint({ agent, packages: { pip: ['numpy'] } })
+      const dir = await layerDir(dataDir, 'default', blueprint)
+      const folders = layerIn(join(dataDir, 'from'))
+      for (const folder of [folders.workspace, folders.home]) await mkdir(folder, { recursive: true })
+      await storeLayer(dataDir, { folders, diskMb: 10 }, dir)
+      await cleanLayers(plus)
+      expect(await findLayer(dir)).toBeDefined()
+    })
+
+    test('a layer that is used counts as new', async () => {
+      const dirs = [1, 2].map((number) => join(store.dataDir, 'layers', 'default', 'used', `v${number}-0`))
+      for (const dir of dirs) {
+        await keep(dir)
+        await utimes(dir, 1, 1)
+      }
+      await findLayer(dirs[0] ?? '')
+      const times = await Promise.all(dirs.map(async (dir) => (await lstat(dir)).mtimeMs))
+      expect(times[0]).toBeGreaterThan(times[1] ?? 0)
     })
 
     test('packages that no agent has lie apart, by what they are, and survive a start', async () => {

@@ -1,5 +1,5 @@
 import { createHash, randomUUID } from 'node:crypto'
-import { mkdir, readdir, readFile, rename, stat } from 'node:fs/promises'
+import { mkdir, readdir, readFile, rename, stat, utimes } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 import { keepLayer, type Layer, type LayerSize, layerIn, removeSessionDirs } from '@ash-ai/sandbox'
 import { z } from 'zod'
@@ -57,6 +57,9 @@ const Size = z.object({ kilobytes: z.number(), entries: z.number() })
 export async function findLayer(dir: string): Promise<StoredLayer | undefined> {
   const text = await readFile(join(dir, 'size.json'), 'utf8').catch(ignoreMissing)
   if (text === undefined) return undefined
+  // What is used stays: the oldest are removed.
+  const now = new Date()
+  await utimes(dir, now, now).catch(ignoreMissing)
   return { name: basename(dir), layer: layerIn(dir), size: Size.parse(JSON.parse(text)) }
 }
 
@@ -89,7 +92,7 @@ export async function removeLayersOf(dataDir: string, tenantId: string, agentNam
   await removeLayer(dataDir, agentDirOf(dataDir, tenantId, agentName))
 }
 
-/** The layers beside `dir`, of the same agent or of none, but for the newest few. */
+/** The layers beside `dir`, of the same agent or of none, but for the few that were used last. */
 export async function listOldLayers(dir: string): Promise<string[]> {
   const dirs = (await namesIn(dirname(dir))).map((name) => join(dirname(dir), name))
   const dated = await Promise.all(dirs.map(async (path) => ({ path, at: (await stat(path)).mtimeMs })))
@@ -114,7 +117,7 @@ export async function cleanLayers({ db, dataDir }: { db: Db; dataDir: string }):
       const dir = agentDirOf(dataDir, tenant, agent)
       const paths = (await namesIn(dir)).map((name) => join(dir, name))
       // With packages beside those of the version, its name is the beginning.
-      const unknown = paths.filter((path) => !known.has(path.split('+', 1).join()))
+      const unknown = paths.filter((path) => !known.has(join(dir, basename(path).split('+', 1).join())))
       for (const path of unknown) await removeLayer(dataDir, path)
     }
   }

@@ -8,6 +8,7 @@ import { up as init } from './migrations/0001_init.ts'
 import { up as turnRequests } from './migrations/0002_turn_requests.ts'
 import { up as checkpoints } from './migrations/0003_checkpoints.ts'
 import { up as runningCode } from './migrations/0004_running_code.ts'
+import { up as externalIds } from './migrations/0005_external_ids.ts'
 import type { Db } from './open-db.ts'
 import { ThreadedSqliteDialect } from './sqlite-dialect.ts'
 import type { Tables } from './tables.ts'
@@ -24,18 +25,15 @@ for (const database of testDatabases) {
     test('keeps its sessions, which gain what is new at its default', async () => {
       await withEmpty(opened, async (db) => {
         for (const up of [init, turnRequests, checkpoints]) await up(db as Kysely<unknown>)
-        const { template, mode, agent_id, run_settings, idle_timeout_ms, lifetime_ms, ...old } = sessionRow({
-          agent_name: 'analyst',
-          agent_version: 7,
-          status: 'paused',
-        })
+        const { external_id, template, mode, agent_id, run_settings, idle_timeout_ms, lifetime_ms, ...old } =
+          sessionRow({ agent_name: 'analyst', agent_version: 7, status: 'paused' })
         await db
           .insertInto('sessions')
           .values(old as Tables['sessions'])
           .execute()
-        await runningCode(db as Kysely<unknown>)
+        for (const up of [runningCode, externalIds]) await up(db as Kysely<unknown>)
         const row = await getSession(db, 'default', old.id)
-        const added = { template, mode, agent_id, run_settings, idle_timeout_ms, lifetime_ms }
+        const added = { external_id, template, mode, agent_id, run_settings, idle_timeout_ms, lifetime_ms }
         expect(row).toEqual({ ...old, ...added })
         expect(readRunSettings(row).languages).toHaveLength(3)
         expect(await insertSession(db, sessionRow({ agent_name: null, agent_version: null }))).toBe(true)

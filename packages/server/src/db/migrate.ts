@@ -5,6 +5,7 @@ import { up as turnRequests } from './migrations/0002_turn_requests.ts'
 import { up as checkpoints } from './migrations/0003_checkpoints.ts'
 import { up as runningCode } from './migrations/0004_running_code.ts'
 import { up as externalIds } from './migrations/0005_external_ids.ts'
+import { up as retention } from './migrations/0006_retention.ts'
 
 /** In order; a migration that has shipped is never edited. */
 const MIGRATIONS = {
@@ -13,6 +14,7 @@ const MIGRATIONS = {
   '0003_checkpoints': { up: checkpoints },
   '0004_running_code': { up: runningCode },
   '0005_external_ids': { up: externalIds },
+  '0006_retention': { up: retention },
 }
 
 /** Brings the schema up to date, once, however many servers start together. */

@@ -1,5 +1,4 @@
 import type { ExecutionStatus, Language, SandboxState, SessionMode, SessionStatus } from '@ash-ai/shared'
-import type { ColumnType } from 'kysely'
 
 /**
  * The rows as both databases hold them: ids and JSON are text, times epoch milliseconds. Every row carries its
@@ -55,7 +54,7 @@ export interface SessionsTable {
   template: string | null
   mode: SessionMode
   /** What a client of a dialect calls it; no other session of the tenant has the same. */
-  external_id: ColumnType<never, string | null | undefined, string | null>
+  external_id: string | null
   /** Whom it is for; at most one open session of a template for each. */
   agent_id: string | null
   /** SessionRunSettings as JSON: what executions in it start from. */
@@ -212,6 +211,8 @@ export interface ExecutionsTable {
   artifacts_complete: number
   /** The files themselves are kept on the owner until then; null where there are none, or no longer. */
   artifacts_until: number | null
+  /** Of those that are kept. */
+  artifacts_bytes: number | null
   metrics: string | null
   idempotency_key: string | null
   request_hash: string | null

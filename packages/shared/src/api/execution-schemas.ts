@@ -61,7 +61,7 @@ export const ONE_RUN = { error: 'must have either `code` or `handler`', path: ['
 export const ExecuteRequest = Run.refine(isOneRun, ONE_RUN).meta({ id: 'ExecuteRequest' })
 export type ExecuteRequest = z.infer<typeof ExecuteRequest>
 
-export const RunMetricsSchema = z
+const RunMetricsSchema = z
   .object({
     wallMs: z.number(),
     cpuMs: z.number().describe('Of the process and those it started'),
@@ -82,7 +82,7 @@ export const Artifact = z
   .meta({ id: 'Artifact' })
 export type Artifact = z.infer<typeof Artifact>
 
-export const ExecutionErrorSchema = z.object({
+const ExecutionErrorSchema = z.object({
   name: z.string(),
   message: z.string(),
   traceback: z.string().optional(),

@@ -11,8 +11,7 @@ export const TemplateName = z
     'must be 1 to 64 letters, digits, ".", "-" or "_", starting with a letter or digit',
   )
 
-export const SESSION_MODES = ['ephemeral', 'persistent'] as const
-export const SessionMode = z.enum(SESSION_MODES).meta({ id: 'SessionMode' })
+export const SessionMode = z.enum(['ephemeral', 'persistent']).meta({ id: 'SessionMode' })
 export type SessionMode = z.infer<typeof SessionMode>
 
 /** How many sandboxes wait for work, with the interpreter up. */
