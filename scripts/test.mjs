@@ -12,9 +12,9 @@ import { setup } from './setup.mjs'
 const MINUTE_MS = 60_000
 const TOTAL_MS = 20 * MINUTE_MS
 const SUITES = [
-  { name: 'unit', limitMs: 6 * MINUTE_MS },
-  { name: 'integration', limitMs: 10 * MINUTE_MS },
-  { name: 'isolation', limitMs: 5 * MINUTE_MS },
+  { name: 'unit', limitMs: 7 * MINUTE_MS },
+  { name: 'integration', limitMs: 12 * MINUTE_MS },
+  { name: 'isolation', limitMs: 6 * MINUTE_MS },
 ]
 const RESULTS = join(root, '.test-results')
 

@@ -8,11 +8,11 @@ import { join } from 'node:path'
 import { promisify } from 'node:util'
 import {
   BridgeClient,
+  type BridgeSpec,
   chooseLimits,
   createRlimitBackend,
   DEFAULT_LIMITS,
   type SandboxProvider,
-  type BridgeSpec,
   stageRuntime,
 } from '@ash-ai/sandbox'
 import { createBwrapProvider, listTree } from '@ash-ai/sandbox/testing'

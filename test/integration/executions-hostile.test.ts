@@ -160,3 +160,78 @@ while True:
     await goesOn()
   })
 })
+
+/** The same in JavaScript, where the way out is another one. */
+const JAVASCRIPT_FORMS: Record<string, (wish: Wish) => Promise<Execution>> = {
+  kernel: (wish) => server.client.sessions.execute(javascriptId, { ...wish, kernel: 'hostile' }),
+  handler: ({ code, timeout }) =>
+    server.client.sessions.execute(javascriptId, {
+      handler: `export async function handler() {\n${code}\n}`,
+      retry: false,
+      ...(timeout !== undefined && { timeout }),
+    }),
+  'sandbox of its own': (wish) => server.client.execute({ template: 'small-node', ...wish }),
+}
+let javascriptId: string
+
+describe.each(Object.keys(JAVASCRIPT_FORMS))('in a %s of JavaScript', (form) => {
+  beforeAll(async () => {
+    const limits = { diskMb: DISK_MB, memoryMb: 400, processes: 100 }
+    const { templates } = await server.client.templates.list()
+    if (!templates.some(({ name }) => name === 'small-node'))
+      await server.client.templates.create({ name: 'small-node', languages: ['javascript', 'shell'], limits })
+    javascriptId = (await server.client.sessions.create({ template: 'small-node' })).id
+  })
+  afterAll(() => server.client.sessions.end(javascriptId))
+
+  const run = (code: string, timeout?: number) =>
+    JAVASCRIPT_FORMS[form]?.({ code, ...(timeout !== undefined && { timeout }) }) as Promise<Execution>
+  const goesOn = async () =>
+    expect(await run('console.log("still here")')).toMatchObject({
+      status: 'completed',
+      stdout: 'still here\n',
+    })
+
+  test('an endless loop runs into its time-out', async () => {
+    expect(await run('console.log("begun"); for (;;);', 1500)).toMatchObject({ status: 'timeout' })
+    await goesOn()
+  })
+
+  test('code that kills its own process was killed', async () => {
+    const execution = await run("process.kill(process.pid, 'SIGKILL'); await new Promise(() => {})", 10_000)
+    expect(execution).toMatchObject({ status: 'failed', signal: 'SIGKILL' })
+    await goesOn()
+  })
+
+  test('code may close its output', async () => {
+    const code = 'console.log("before"); (await import("node:fs")).closeSync(1)'
+    const { status, stdout } = await run(code, 10_000)
+    expect(['completed', 'failed']).toContain(status)
+    expect(['before\n', '']).toContain(stdout)
+    // What a kernel has closed stays closed for it.
+    if (form === 'kernel')
+      await server.client.kernels.delete(javascriptId, { language: 'javascript', name: 'hostile' })
+    await goesOn()
+  })
+
+  test('garbage on the channel of the results is no result', async () => {
+    for (const garbage of ['{"result":', 'nonsense\\n', '{"done":{}}\\n{"done":{}}\\n', '{"result":}\\n']) {
+      const code = `const fs = await import('node:fs')
+for (const fd of [3, 4, 5, 6, 7, 8, 9, 10]) try { fs.writeSync(fd, '${garbage}'.repeat(3)) } catch {}
+undefined`
+      const { status, result } = await run(code, 5000)
+      expect(result).toBeNull()
+      expect(['completed', 'failed', 'timeout']).toContain(status)
+      await goesOn()
+    }
+  })
+
+  test.skipIf(form === 'kernel')('detached children are gone with the run', async () => {
+    const code = `const { spawn } = await import('node:child_process')
+spawn('sleep', ['5433'], { detached: true, stdio: 'ignore', env: {} }).unref()
+undefined`
+    expect(await run(code)).toMatchObject({ status: 'completed' })
+    expect(await sleepers(5433)).toEqual([])
+    await goesOn()
+  })
+})

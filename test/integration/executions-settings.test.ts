@@ -127,3 +127,39 @@ test('all of it works on PostgreSQL', async () => {
     await drop()
   }
 })
+
+test('a session keeps so much of what its runs leave; the rest is listed, and not kept', async () => {
+  const server = await startTestServer({ env: { ASH_ARTIFACTS_MB: '1' } })
+  try {
+    const { id } = await server.client.sessions.create({ template: 'python' })
+    const write = (name: string, bytes: number) =>
+      server.client.sessions.execute(id, { code: `open("${name}", "wb").write(b"x" * ${bytes})` })
+    const kept = async (name: string, bytes: number) =>
+      (await write(name, bytes)).artifacts.map(({ path, size, isKept }) => [path, size, isKept])
+    expect(await kept('first', 700_000)).toEqual([['first', 700_000, true]])
+    expect(await kept('second', 700_000)).toEqual([['second', 700_000, false]])
+    expect(await kept('small', 100_000)).toEqual([['small', 100_000, true]])
+    await server.kill()
+    await server.start()
+    expect(await kept('third', 700_000)).toEqual([['third', 700_000, false]])
+    const other = await server.client.execute({ code: 'open("mine", "wb").write(b"x" * 700_000)' })
+    expect(other.artifacts).toMatchObject([{ path: 'mine', isKept: true }])
+  } finally {
+    await server.close()
+  }
+})
+
+test('many single runs at once all come to their end', async () => {
+  const server = await startTestServer({ env: { ASH_MAX_SANDBOXES: '60' } })
+  try {
+    const runs = Array.from({ length: 50 }, (_, number) =>
+      server.client.execute({ language: 'shell', code: `echo ${number}` }),
+    )
+    const outcomes = await Promise.all(runs)
+    expect(outcomes.map(({ stdout, attempt }) => [stdout, attempt])).toEqual(
+      runs.map((_, number) => [`${number}\n`, 1]),
+    )
+  } finally {
+    await server.close()
+  }
+})

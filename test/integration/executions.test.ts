@@ -172,17 +172,16 @@ test('a stream has the states, the output as it comes, and at the end all of it'
   expect(events.at(-1)).toMatchObject({ type: 'result', execution: { result: 'end', stdout: '0\n1\n2\n' } })
 })
 
-test('a result with line breaks between its values is one frame of a stream', async () => {
+test('a result with blanks of any kind between its values is one line of a stream', async () => {
+  // By itself no interpreter writes such; code that knows the channel of the results can.
   const code = `import os
 for fd in map(int, os.listdir("/proc/self/fd")):
-    pass
-class Loud(dict): pass
-{"a": [1, 2], "b": "x\\ry"}`
-  const reply = await post(`/api/sessions/${sessionId}/execute`, { code, stream: true })
-  const frames = (await reply.text()).split('\n\n').filter(Boolean)
-  const result = frames.at(-1) ?? ''
+    try: fd > 2 and os.write(fd, b'{"result":[1,\\r2]}\\n')
+    except OSError: pass`
+  const reply = await post(`/api/sessions/${sessionId}/execute`, { code, fresh: true, stream: true })
+  const result = (await reply.text()).split('\n\n').filter(Boolean).at(-1) ?? ''
   expect(result).toMatch(/^event: result\ndata: [^\r\n]+$/)
-  expect(JSON.parse(result.slice(result.indexOf('data: ') + 6)).result).toEqual({ a: [1, 2], b: 'x\ry' })
+  expect(JSON.parse(result.slice(result.indexOf('data: ') + 6)).result).toEqual([1, 2])
 })
 
 test('a run that was streamed is streamed again from its key, also when it is long over', async () => {

@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, expect, test } from 'vitest'
+import { eventually } from './support/sandbox-processes.ts'
 import { startTestServer, type TestServer } from './support/test-server.ts'
 
 let server: TestServer
@@ -65,4 +66,16 @@ test('files of the workspace named like standard modules do not disturb the inte
   })
   expect((await run({ code: '1 / 0', kernel })).error?.traceback).toMatch(/line 1, in <module>/)
   await server.client.sessions.exec(id, { command: 'rm re.py token.py selectors.py' })
+})
+
+test('a cancelled JavaScript loop leaves its kernel, also after an await', async () => {
+  await run({ language: 'javascript', code: 'const kept = 1' })
+  const code = 'await new Promise((go) => setTimeout(go, 500)); console.log("begun"); while (true) {}'
+  const { id: executionId } = await run({ language: 'javascript', code, async: true })
+  await eventually(
+    () => server.client.executions.get(id, executionId),
+    ({ stdout }) => stdout.includes('begun'),
+  )
+  await server.client.executions.cancel(id, executionId)
+  expect(await run({ language: 'javascript', code: 'kept' })).toMatchObject({ result: 1, isNewKernel: false })
 })

@@ -340,3 +340,47 @@ describe('a server with spares', () => {
     await server.start()
   })
 })
+
+describe('interpreters that wait for single runs', () => {
+  useServer()
+  const warm = { ephemeral: { min: 1, target: 1, idle: 600_000 } }
+  const schedules = async () => ({
+    warm: await metric(server, 'ash_schedule_total{path="warm"}'),
+    cold: await metric(server, 'ash_schedule_total{path="cold"}'),
+  })
+
+  test('are not for runs that an interpreter would have to be started otherwise for', async () => {
+    await server.client.templates.create({ name: 'quick', languages: ['python', 'shell'], warm })
+    await readySpares(server, 1)
+    const code = 'import sys\nsys.flags.optimize'
+    const plain = await server.client.execute({ template: 'quick', code, env: { WORD: 'x' } })
+    expect(plain).toMatchObject({ path: 'warm', result: 0 })
+    await readySpares(server, 1)
+    const env = { PYTHONOPTIMIZE: '2' }
+    expect(await server.client.execute({ template: 'quick', code, env })).toMatchObject({
+      path: 'cold',
+      result: 2,
+    })
+  })
+
+  test('count as used only where they are', async () => {
+    await readySpares(server, 1)
+    const before = await schedules()
+    const { id } = await server.client.sessions.create({ template: 'quick', mode: 'ephemeral' })
+    expect(await schedules()).toEqual(before)
+    await server.client.sessions.end(id)
+    const shell = await server.client.execute({ template: 'quick', language: 'shell', code: 'echo 1' })
+    expect(shell.path).toBe('cold')
+    expect(await schedules()).toEqual({ ...before, cold: before.cold + 1 })
+  })
+
+  test('are of the first language, also when that has become another', async () => {
+    const [old] = await readySpares(server, 1)
+    await server.client.templates.put({ name: 'quick', languages: ['shell', 'python'], warm })
+    await eventually(
+      async () => spareIds(server),
+      (ids) => ids.length === 1 && ids[0] !== old,
+    )
+    expect(await server.client.execute({ template: 'quick', code: 'echo 1' })).toMatchObject({ path: 'warm' })
+  })
+})

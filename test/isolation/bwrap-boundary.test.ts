@@ -82,7 +82,7 @@ describe.each(SERVER_KINDS)('inside a sandbox of a server run by $name', ({ user
 
   test('accounts, names and addresses are made up', async () => {
     expect(await output('cat /etc/passwd')).toMatch(/^ash:x:1000:1000:.*\nnobody:.*$/)
-    expect(await output('cat /etc/hosts /etc/resolv.conf')).toBe('127.0.0.1 localhost\n::1 localhost')
+    expect(await output('cat /etc/hosts /etc/resolv.conf')).toBe('127.0.0.1 localhost ash\n::1 localhost ash')
     expect(await output('id -u; id -g; id -G')).toBe('1000\n1000\n1000')
     const name = await output('cat /proc/sys/kernel/hostname')
     expect(name).toBe('ash')

@@ -40,7 +40,14 @@ export type { ModelUpstream } from './network/model-proxy.ts'
 export { decide, type NetworkPolicy, parsePolicy } from './network/network-policy.ts'
 export { packageEnv } from './package-env.ts'
 export { type PoolUse, SandboxPool } from './pool.ts'
-export type { BridgeSpec, Owner, SandboxExit, SandboxProcess, SandboxProvider, SandboxSpec } from './provider.ts'
+export type {
+  BridgeSpec,
+  Owner,
+  SandboxExit,
+  SandboxProcess,
+  SandboxProvider,
+  SandboxSpec,
+} from './provider.ts'
 export { SANDBOX_PATHS } from './providers/bwrap-paths.ts'
 export { createProvider, PROVIDER_NAMES, type ProviderName } from './providers/create-provider.ts'
 export {

@@ -16,6 +16,11 @@ export interface InterpreterPaths {
  */
 const SHELL_PROGRAM = 'set -- "$(PATH=/usr/bin:/bin cat <&3)"; exec 3>&-; eval "shift;$1"'
 
+const NODE_OPTIONS = [
+  '--disable-warning=ExperimentalWarning', // What the interpreter itself needs is nothing that the code should tell.
+  '--no-force-async-hooks-checks', // Code that is broken off by an interrupt does not leave what it has entered.
+]
+
 /** The program that a template names, as far as it is one of Python; otherwise the usual one. */
 export const pythonName = (name = '') => (/^python[0-9.]*$/.test(name) ? name : 'python3')
 
@@ -28,8 +33,7 @@ export function interpreterCommand(language: Language, paths: InterpreterPaths):
     case 'python':
       return [paths.python, `${paths.kernels}/python-kernel.py`]
     case 'javascript':
-      // What the interpreter itself needs of Node would be told as a warning in the output of the code.
-      return [paths.node, '--disable-warning=ExperimentalWarning', `${paths.kernels}/javascript-kernel.mjs`]
+      return [paths.node, ...NODE_OPTIONS, `${paths.kernels}/javascript-kernel.mjs`]
     case 'shell':
       return paths.bash.endsWith('/bash')
         ? [paths.bash, '--noprofile', '--norc', '-c', SHELL_PROGRAM]

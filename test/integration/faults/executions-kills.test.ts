@@ -194,6 +194,18 @@ test('what waited in a session that was ended does not run after a kill', async 
   expect(await wait(sessionId, id)).toMatchObject({ status: 'cancelled', attempt: 1 })
 })
 
+test('what cannot be read any more after a kill has crashed, and is not left open', async () => {
+  const { sessionId, id } = await server.client.execute({ code: LOOP, async: true })
+  await begun(sessionId, id)
+  await server.kill()
+  {
+    using db = new DatabaseSync(join(server.dataDir, 'ash.db'))
+    db.prepare("update executions set input_sealed = 'nonsense' where id = ?").run(id)
+  }
+  await server.start()
+  expect(await wait(sessionId, id)).toMatchObject({ status: 'crashed', error: { name: 'interrupted' } })
+})
+
 test('an end that is stored and not told is told by the next start', async () => {
   const sessionId = await newSession()
   const idempotencyKey = crypto.randomUUID()

@@ -493,6 +493,11 @@ describe('interrupts', () => {
     ['a later await', 'setTimeout(() => display(1), 5); await new Promise(() => {})'],
     ['a sleep', 'display(1); Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0)'],
     ['displays', 'while (true) display(1)'],
+    ['a loop after an await', 'await new Promise((go) => setTimeout(go, 300)); display(1); while (true) {}'],
+    [
+      'a loop in a timer',
+      'setTimeout(() => { display(1); while (true) {} }, 300); await new Promise(() => {})',
+    ],
   ])('%s ends, and what it left is kept', async (_, code) => {
     const kernel = start()
     await kernel.run('const kept = 1')
@@ -502,6 +507,21 @@ describe('interrupts', () => {
     const { done } = await kernel.replies()
     expect(done.error?.name).toBe('Interrupted')
     expect((await kernel.run('kept')).result).toBe('1')
+    expect((await kernel.run('await new Promise((go) => setTimeout(go, 5, 2))')).result).toBe('2')
+    expect((await kernel.run('await require("fs").promises.readFile("/dev/null", "utf8")')).result).toBe('""')
+    kernel.end()
+    expect(await kernel.exited).toEqual([0, null])
+    expect(kernel.stderr).toBe('')
+  })
+
+  test('also the second loop after an await ends', async () => {
+    const kernel = start()
+    for (let round = 0; round < 2; round++) {
+      kernel.send({ code: 'await new Promise((go) => setTimeout(go, 300)); display(1); while (true) {}' })
+      await expect.poll(async () => (await kernel.next()).kind).toBe('display')
+      kernel.interrupt()
+      expect((await kernel.replies()).done.error?.name).toBe('Interrupted')
+    }
   })
 
   test('a handler ends, too', async () => {

@@ -9,6 +9,7 @@ import { handlerContext, monotonicMs } from './handler-context.ts'
 import { displayBundle, resultJson, valueBundle, valueJson } from './javascript-displays.ts'
 import { errorOf, RunFailure, tracebackOf } from './javascript-errors.ts'
 import { KernelChannel } from './kernel-channel.ts'
+import { LoopBreaker } from './loop-breaker.ts'
 import { SigintWatchdog } from './sigint-watchdog.ts'
 
 // Runs JavaScript for Ash; the protocol is that of shared/src/interpreter.ts. User code shares this realm, so whatever
@@ -80,6 +81,7 @@ class Run {
 }
 
 const sigint = new SigintWatchdog()
+const loops = new LoopBreaker()
 let current: Run | undefined
 let cells = 0
 
@@ -107,12 +109,21 @@ async function serve(line: string): Promise<void> {
 async function runToEnd(run: Run, request: Request): Promise<RunEnd> {
   try {
     if (run.kind === 'handler') await runHandler(run, request)
-    else finishValue(run, await runCell(run, request))
+    else finishValue(run, await runBreakable(run, request))
     return {}
   } catch (error) {
     if (!(error instanceof ExitRequest)) return { error: errorOf(asInterrupt(error)) }
     if (run.kind === 'code') return { exitCode: error.code }
     return { error: { name: 'Exit', message: `The code ended itself with exit code ${error.code}` } }
+  }
+}
+
+async function runBreakable(run: Run, request: Request): Promise<unknown[]> {
+  const unwatch = loops.watch()
+  try {
+    return await runCell(run, request)
+  } finally {
+    unwatch()
   }
 }
 

@@ -56,6 +56,7 @@ function forkRow(deps: SessionDeps, parent: SessionRow, from: CheckpointRow): Se
     id,
     // Whom the parent is for has one open session, and that is the parent.
     agent_id: null,
+    external_id: null,
     status: 'paused',
     provider: deps.provider.name,
     isolation: deps.provider.isolation,

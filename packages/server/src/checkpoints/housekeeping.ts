@@ -1,10 +1,11 @@
 import { cleanArtifacts } from '../executions/artifact-store.ts'
+import { forgetSessions } from '../sessions/forget-sessions.ts'
 import type { SessionDeps } from '../sessions/session-deps.ts'
 import { pruneCheckpoints } from './checkpoint-queries.ts'
 import { collectGarbage } from './garbage.ts'
 import { retentionOf } from './save-checkpoint.ts'
 
-/** From time to time forgets checkpoints that are too old, and deletes what none refers to. Returns what ends it. */
+/** From time to time forgets checkpoints and sessions that are too old, and deletes what none refers to. Returns what ends it. */
 export function startHousekeeping(deps: SessionDeps, intervalMs: number): () => Promise<void> {
   let running: Promise<void> | undefined
   const ending = new AbortController()
@@ -24,6 +25,7 @@ export function startHousekeeping(deps: SessionDeps, intervalMs: number): () => 
 
 async function keepHouse(deps: SessionDeps, signal: AbortSignal): Promise<void> {
   await pruneOld(deps)
+  await forgetSessions(deps, { signal })
   await cleanArtifacts(deps)
   for (const tenantId of await listTenants(deps)) {
     if (signal.aborted) return

@@ -5,6 +5,7 @@ import type { EventLog } from '../sessions/event-log.ts'
 import { getOpenSession } from '../sessions/open-session.ts'
 import { readRunSettings } from '../sessions/run-settings.ts'
 import { fenceOf, type SessionRow } from '../sessions/session-queries.ts'
+import { assertRoomForReader } from '../sessions/stream-log.ts'
 import { type ExecutionRow, findExecutionByKey, hasExecutions, insertExecution } from './execution-queries.ts'
 import { executionEvent } from './execution-reply.ts'
 import type { AcceptedExecution, ExecutionDeps } from './executions.ts'
@@ -21,6 +22,8 @@ export interface Caller {
   idempotencyKey?: string | undefined
   /** Somebody waits for the outcome and can be told that there is no room. */
   isWaiting: boolean
+  /** They follow the log of the session meanwhile. */
+  isReader?: boolean
 }
 
 /** A key, and what came with it. */
@@ -112,13 +115,18 @@ async function acceptNew(
   const session = await getOpenSession(deps.db, caller.tenantId, sessionId)
   assertWakes(session)
   const plan = planRun(request, runSessionOf(session), event)
-  if (session.mode === 'ephemeral') await assertFirst(deps, session)
-  const log = await deps.logs.get(fenceOf(session))
-  assertRoomInLog(deps, log)
-  const row = newExecution(deps, session, plan, once)
-  const beginsBy = () => (isWaitedFor(deps, row) ? ('reuse' as const) : undefined)
-  const parts = { row, session, input: plan.input, log, beginsBy }
-  return startJob(deps, parts, caller, () => insertExecution(deps.db, row))
+  const free = session.mode === 'ephemeral' ? await reserveFirst(deps, session) : undefined
+  try {
+    const log = await deps.logs.get(fenceOf(session))
+    assertRoomInLog(deps, log)
+    if (caller.isReader) assertRoomForReader(log)
+    const row = newExecution(deps, session, plan, once)
+    const beginsBy = () => (isWaitedFor(deps, row) ? ('reuse' as const) : undefined)
+    const parts = { row, session, input: plan.input, log, beginsBy }
+    return await startJob(deps, parts, caller, () => insertExecution(deps.db, row))
+  } finally {
+    free?.()
+  }
 }
 
 /** Its kernel is there and has nothing to do. */
@@ -200,8 +208,16 @@ function runSessionOf(session: Pick<SessionRow, 'mode' | 'run_settings'>): RunSe
   return { mode: session.mode, languages, timeoutMs }
 }
 
-async function assertFirst({ db, runs }: ExecutionDeps, { id, tenant_id }: SessionRow): Promise<void> {
-  if (runs.of(id).length === 0 && !(await hasExecutions(db, tenant_id, id))) return
+/** Nobody else can have the session from here until it has its job. Returns what gives it free again. */
+async function reserveFirst({ db, runs }: ExecutionDeps, { id, tenant_id }: SessionRow): Promise<() => void> {
+  const free = runs.reserve(id)
+  try {
+    if (free && !(await hasExecutions(db, tenant_id, id))) return free
+  } catch (error) {
+    free?.()
+    throw error
+  }
+  free?.()
   throw new AshError(
     'session_conflict',
     `Session ${id} is for one execution and has had it; make another session, or a persistent one`,
@@ -241,6 +257,7 @@ export function newExecution(
     artifacts: null,
     artifacts_complete: 1,
     artifacts_until: null,
+    artifacts_bytes: null,
     metrics: null,
     idempotency_key: once?.key ?? null,
     request_hash: once?.hash ?? null,

@@ -25,16 +25,22 @@ type Store = Pick<ExecutionDeps, 'dataDir' | 'db' | 'hostId' | 'log'>
 const folderOf = ({ dataDir }: Pick<Store, 'dataDir'>, tenantId: string, executionId: string) =>
   join(dataDir, 'artifacts', tenantId, executionId)
 
-/** Copies what differs from `before` out of the workspace. A run without changes costs no file. */
+/**
+ * Copies what differs from `before` out of the workspace, as far as the session has room for more. A run without changes
+ * costs no file.
+ */
 export async function keepArtifacts(
   deps: ExecutionDeps,
-  { tenant_id, session_id, id }: ExecutionRow,
+  row: ExecutionRow,
   before: FileScan,
 ): Promise<ExecutionChange> {
   try {
-    const dir = sessionDirs(deps.dataDir, session_id).workspace
-    const to = folderOf(deps, tenant_id, id)
-    const { artifacts, isComplete } = await collectArtifacts({ dir, before, to })
+    const dir = sessionDirs(deps.dataDir, row.session_id).workspace
+    const to = folderOf(deps, row.tenant_id, row.id)
+    const { artifacts, isComplete, bytes } = await deps.runs.artifacts.use(deps, row, async (maxBytes) => {
+      const collected = await collectArtifacts({ dir, before, to, maxBytes })
+      return { ...collected, bytes: keptBytes(collected.artifacts) }
+    })
     if (artifacts.length === 0) return { artifacts: null, artifacts_complete: isComplete ? 1 : 0 }
     const stored = artifacts.map(
       ({ path, size, mimeType, sha256, stored: file }): StoredArtifact => ({
@@ -50,13 +56,17 @@ export async function keepArtifacts(
       artifacts_until: stored.some(({ file }) => file !== undefined)
         ? Date.now() + deps.artifactDays * DAY_MS
         : null,
+      artifacts_bytes: bytes,
     }
   } catch (error) {
     // The outcome of the code is known: that counts for more than its files.
-    deps.log.error({ err: error, executionId: id }, 'the files of a run were not kept')
+    deps.log.error({ err: error, executionId: row.id }, 'the files of a run were not kept')
     return { artifacts: null, artifacts_complete: 0 }
   }
 }
+
+const keptBytes = (artifacts: { size: number; stored?: string | undefined }[]) =>
+  artifacts.reduce((sum, { size, stored }) => sum + (stored === undefined ? 0 : size), 0)
 
 export const shownArtifacts = (stored: StoredArtifact[], areKept: boolean): Artifact[] =>
   stored.map(({ file, ...artifact }) => ({ ...artifact, isKept: areKept && file !== undefined }))
@@ -90,12 +100,16 @@ const SHOWN_TYPES = /^(image\/(png|jpeg|gif|webp)|text\/(plain|csv)|application\
 export const servedType = ({ mimeType }: Pick<StoredArtifact, 'mimeType'>) =>
   SHOWN_TYPES.test(mimeType) ? mimeType : 'application/octet-stream'
 
+/** All that an execution left, which is about to be forgotten itself. */
+export const removeArtifacts = (deps: Pick<Store, 'dataDir'>, tenantId: string, executionId: string) =>
+  rm(folderOf(deps, tenantId, executionId), { recursive: true, force: true })
+
 /** Removes files that have been kept for long enough, and folders of executions that are no more. */
 export async function cleanArtifacts(deps: Store, now = Date.now()): Promise<void> {
   for (;;) {
     const expired = await listExpiredArtifacts(deps.db, deps.hostId, now, EXPIRED_AT_ONCE)
     for (const { tenantId, id } of expired) {
-      await rm(folderOf(deps, tenantId, id), { recursive: true, force: true })
+      await removeArtifacts(deps, tenantId, id)
       await forgetArtifacts(deps.db, tenantId, id)
     }
     if (expired.length < EXPIRED_AT_ONCE) break
@@ -108,9 +122,7 @@ async function removeUnknown(deps: Store, tenantId: string): Promise<void> {
   for (let start = 0; start < ids.length; start += EXPIRED_AT_ONCE) {
     const some = ids.slice(start, start + EXPIRED_AT_ONCE)
     const kept = await listKeptIds(deps.db, tenantId, some)
-    for (const id of some)
-      if (!kept.has(id) && UUID.test(id))
-        await rm(folderOf(deps, tenantId, id), { recursive: true, force: true })
+    for (const id of some) if (!kept.has(id) && UUID.test(id)) await removeArtifacts(deps, tenantId, id)
   }
 }
 

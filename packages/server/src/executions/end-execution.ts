@@ -1,6 +1,7 @@
+import { sessionDirs } from '@ash-ai/sandbox'
 import { AshError, isFinished, type RunError } from '@ash-ai/shared'
 import { endSession } from '../sessions/session-lifecycle.ts'
-import { fenceOf } from '../sessions/session-queries.ts'
+import { fenceOf, getSession } from '../sessions/session-queries.ts'
 import { storeEventually } from '../sessions/store-eventually.ts'
 import { type ExecutionChange, type ExecutionRow, moveExecution } from './execution-queries.ts'
 import { executionEvent } from './execution-reply.ts'
@@ -85,6 +86,7 @@ const endingOf = (row: Omit<ExecutionRow, 'id'>): ExecutionChange => ({
   artifacts: row.artifacts,
   artifacts_complete: row.artifacts_complete,
   artifacts_until: row.artifacts_until,
+  artifacts_bytes: row.artifacts_bytes,
   metrics: row.metrics,
   finished_at: row.finished_at,
 })
@@ -101,7 +103,10 @@ function noteEnd({ runMetrics, log }: ExecutionDeps, { row }: Job): void {
 function clearAfter(deps: ExecutionDeps, { row: { tenant_id, session_id } }: Job): void {
   const cleared = async () => {
     await new Promise((resolve) => setImmediate(resolve))
+    const { status } = await getSession(deps.db, tenant_id, session_id)
     await endSession(deps, tenant_id, session_id)
+    // Whoever ended it did not wait for a run that was slow to go.
+    if (status === 'ended') await deps.disk.remove(sessionDirs(deps.dataDir, session_id))
   }
   deps.runs.track(
     cleared().catch((error: unknown) =>
@@ -114,7 +119,7 @@ function clearAfter(deps: ExecutionDeps, { row: { tenant_id, session_id } }: Job
 export const endWith = (
   deps: ExecutionDeps,
   job: Job,
-  status: 'cancelled' | 'crashed',
+  status: 'cancelled' | 'crashed' | 'failed',
   error: RunError,
 ): Promise<void> => endJob(deps, job, { status, error: JSON.stringify(error) })
 

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { type ExecuteOnce, type Language, toOnce } from '@ash-ai/shared'
+import { type ExecuteOnce, type Language, STARTING_NAMES, toOnce } from '@ash-ai/shared'
 import type { Db } from '../db/open-db.ts'
 import { schedule } from '../sandboxes/schedule.ts'
 import type { SpareInterpreter } from '../sandboxes/spare.ts'
@@ -48,7 +48,7 @@ async function acceptNew(
     ...(env && { env }),
   })
   const plan = planRun(run, { mode: 'ephemeral', ...sessionPlan.run }, event)
-  const spare = claimSpare(deps, sessionPlan, plan.what.language)
+  const spare = claimSpare(deps, sessionPlan, plan)
   let accepted: AcceptedExecution | undefined
   try {
     accepted = await store(deps, caller, { sessionPlan, plan, spare }, once)
@@ -83,7 +83,8 @@ async function store(
   { sessionPlan, plan, spare }: Planned,
   once: Once | undefined,
 ): Promise<AcceptedExecution | undefined> {
-  const session = newRow(deps, sessionPlan, spare?.sessionId ?? randomUUID(), 'active')
+  const run = { ...sessionPlan.run, isSingle: true }
+  const session = newRow(deps, { ...sessionPlan, run }, spare?.sessionId ?? randomUUID(), 'active')
   const row = newExecution(deps, session, plan, once)
   const log = await deps.logs.get(fenceOf(session))
   const beginsBy = () => spare && ('warm' as const)
@@ -103,15 +104,19 @@ async function store(
   })
 }
 
-/** An interpreter that waits for such a run. What goes out needs more than that. */
+/** An interpreter that waits for such a run. What goes out, or changes how an interpreter starts, needs more than that. */
 function claimSpare(
   { spares, metrics }: ExecutionDeps,
-  { spares: { kind }, blueprint, limits, settings }: SessionPlan,
-  language: Language,
+  { spares: { kind }, blueprint, limits, settings, env }: SessionPlan,
+  { what: { language } }: RunPlan,
 ): SpareInterpreter | undefined {
   const wanted = { kind, blueprint, limits }
   const isAlone = (settings.network ?? 'none') === 'none'
-  const { path } = schedule({ mode: 'ephemeral', spares: isAlone ? spares.count(wanted) : 0 })
+  const startsAlike = !Object.keys(env).some((name) => STARTING_NAMES.test(name))
+  const { path } = schedule({
+    mode: 'ephemeral',
+    spares: isAlone && startsAlike ? spares.count(wanted, language) : 0,
+  })
   metrics.schedules.inc({ path })
   return path === 'warm' ? spares.claimInterpreter(wanted, language) : undefined
 }

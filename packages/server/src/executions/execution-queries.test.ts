@@ -14,11 +14,13 @@ import {
   listExecutions,
   listExpiredArtifacts,
   listKeptIds,
+  listLastFinished,
   listOpenExecutions,
   listSpentSessions,
   moveExecution,
+  sumKeptBytes,
 } from './execution-queries.ts'
-import { findFirstEntry, readOutput } from './output-queries.ts'
+import { findFirstEntry, findLastStatus, readOutput } from './output-queries.ts'
 import { executionRow } from './testing/execution-rows.ts'
 
 for (const database of testDatabases)
@@ -114,6 +116,27 @@ for (const database of testDatabases)
       ])
     })
 
+    test('those that ended last are found, of this host', async () => {
+      expect(await listLastFinished(opened.db, 'host-a', 100, 10)).toEqual([])
+      await insert({ status: 'failed', finished_at: 800 })
+      const [second, last] = [
+        await insert({ status: 'failed', finished_at: 950 }),
+        await insert({ status: 'failed', finished_at: 1_000 }),
+      ]
+      await insert({ status: 'failed', finished_at: 2_000, owner_id: 'host-b' })
+      const found = await listLastFinished(opened.db, 'host-a', 100, 10)
+      expect(found.map(({ id }) => id)).toEqual([last.id, second.id])
+    })
+
+    test('what is kept of a session is counted as long as it is kept', async () => {
+      expect(await sumKeptBytes(opened.db, 'default', session.id)).toBe(0)
+      const old = await insert({ artifacts_until: 5, artifacts_bytes: 30, finished_at: 1 })
+      await insert({ artifacts_until: 5, artifacts_bytes: 4, finished_at: 1 })
+      expect(await sumKeptBytes(opened.db, 'default', session.id)).toBe(34)
+      await forgetArtifacts(opened.db, 'default', old.id)
+      expect(await sumKeptBytes(opened.db, 'default', session.id)).toBe(4)
+    })
+
     test('files are kept until their time', async () => {
       const old = await insert({ artifacts: '[]', artifacts_until: 5, finished_at: 1 })
       const young = await insert({ artifacts: '[]', artifacts_until: 50, finished_at: 1 })
@@ -138,13 +161,20 @@ for (const database of testDatabases)
           executionId,
           JSON.stringify({ executionId, stream: 'stdout', text, ...(attempt && { attempt }) }),
         )
+      const tell = (executionId: string, status: string) =>
+        log.append('execution', executionId, JSON.stringify({ executionId, status }))
       await write('another', 'other')
+      expect(await findLastStatus(opened.db, stored)).toBeUndefined()
+      await tell(stored.id, 'running')
       await write(stored.id, 'first attempt')
       for (let line = 0; line < 150; line++) await write(stored.id, `${line}\n`, 2)
       const { stdout, stderr } = await readOutput(opened.db, stored)
       expect(stdout.split('\n')).toHaveLength(151)
       expect(stdout).toMatch(/^0\n1\n/)
       expect(stderr).toBe('')
+      await tell(stored.id, 'completed')
+      await tell('another', 'failed')
       expect(await findFirstEntry(opened.db, stored)).toBe(2)
+      expect(await findLastStatus(opened.db, stored)).toBe('completed')
     })
   })

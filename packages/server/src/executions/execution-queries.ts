@@ -117,6 +117,7 @@ const SUMMARY_COLUMNS = [
   'artifacts',
   'artifacts_complete',
   'artifacts_until',
+  'artifacts_bytes',
   'metrics',
   'idempotency_key',
   'created_at',
@@ -189,6 +190,42 @@ export async function listOpenExecutions(db: Db, ownerId: string): Promise<Execu
     .execute()
 }
 
+/** How an execution stands, as the log tells of it. */
+const STATE_COLUMNS = ['id', 'tenant_id', 'session_id', 'status', 'attempt', 'language', 'error'] as const
+
+/** What a host brought to an end last: within so much time of the newest, the newest first. */
+export async function listLastFinished(
+  db: Db,
+  ownerId: string,
+  withinMs: number,
+  limit: number,
+): Promise<Pick<ExecutionRow, (typeof STATE_COLUMNS)[number]>[]> {
+  const finished = db
+    .selectFrom('executions')
+    .where('owner_id', '=', ownerId)
+    .where('finished_at', 'is not', null)
+    .orderBy('finished_at', 'desc')
+  const newest = await finished.select('finished_at').limit(1).executeTakeFirst()
+  if (!newest) return []
+  return finished
+    .select(STATE_COLUMNS)
+    .where('finished_at', '>=', (newest.finished_at ?? 0) - withinMs)
+    .limit(limit)
+    .execute()
+}
+
+/** Of files that runs of a session left, as far as they are kept. */
+export async function sumKeptBytes(db: Db, tenantId: string, sessionId: string): Promise<number> {
+  const { bytes } = await db
+    .selectFrom('executions')
+    .select((row) => row.fn.sum<number | string | null>('artifacts_bytes').as('bytes'))
+    .where('tenant_id', '=', tenantId)
+    .where('session_id', '=', sessionId)
+    .where('artifacts_until', 'is not', null)
+    .executeTakeFirstOrThrow()
+  return Number(bytes ?? 0)
+}
+
 /** Sessions for one run that have had it, and are still there. */
 export async function listSpentSessions(
   db: Db,
@@ -234,7 +271,7 @@ export async function listExpiredArtifacts(
 export async function forgetArtifacts(db: Db, tenantId: string, id: string): Promise<void> {
   await db
     .updateTable('executions')
-    .set({ artifacts_until: null })
+    .set({ artifacts_until: null, artifacts_bytes: null })
     .where('tenant_id', '=', tenantId)
     .where('id', '=', id)
     .execute()

@@ -60,7 +60,9 @@ export function artifactsOf({
 }
 
 /** How the execution stands, for the log. */
-export function executionEvent(row: ExecutionRow): string {
+export function executionEvent(
+  row: Pick<ExecutionRow, 'id' | 'status' | 'attempt' | 'language' | 'error'>,
+): string {
   const { name, message } = row.error === null ? {} : (JSON.parse(row.error) as Partial<RunError>)
   const data: ExecutionEventData = {
     executionId: row.id,

@@ -21,6 +21,7 @@ import { acceptSingle } from './execute-once.ts'
 import { type ExecutionRow, getExecution, listExecutions } from './execution-queries.ts'
 import { executionJson, resultJson, toSummary } from './execution-reply.ts'
 import type { AcceptedExecution, ExecutionDeps } from './executions.ts'
+import type { Job } from './job.ts'
 import { findFirstEntry } from './output-queries.ts'
 import { outcomeOf, showExecution } from './show-execution.ts'
 import { streamExecution } from './stream-execution.ts'
@@ -83,7 +84,7 @@ export function registerExecutionRoutes(app: FastifyInstance, deps: ExecutionDep
       },
     },
     async (request, reply) => {
-      const caller = callerOf(request, request.body)
+      const caller = { ...callerOf(request, request.body), isReader: wantsStream(request) }
       const accepted = await acceptExecution(deps, caller, request.params.id, request.body)
       await answer(request, reply, accepted)
       return reply
@@ -186,17 +187,20 @@ async function sendAnswer(
   accepted: AcceptedExecution,
 ): Promise<void> {
   const { row } = accepted
-  const { stream = wantsEvents(request), async: isAsync } = request.body as WayOfReply
+  const { async: isAsync } = request.body as WayOfReply
   reply.headers({ 'x-ash-execution-id': row.id, 'x-ash-session-id': row.session_id })
   if (isAsync) await sendExecution(deps, reply.code(202), row)
-  else if (stream) await streamAnswer(deps, closing, reply, accepted)
+  else if (wantsStream(request)) await streamAnswer(deps, closing, reply, accepted)
   else {
     const { row: ended, output } = await outcomeOf(deps, accepted)
     sendJson(reply, oneExecution(executionJson(ended, output)))
   }
 }
 
-const wantsEvents = ({ headers: { accept = '' } }: FastifyRequest) => accept.includes('text/event-stream')
+function wantsStream({ headers: { accept = '' }, body }: FastifyRequest): boolean {
+  const { stream = accept.includes('text/event-stream'), async: isAsync } = body as WayOfReply
+  return stream && !isAsync
+}
 
 async function streamAnswer(
   deps: ExecutionDeps,
@@ -210,9 +214,22 @@ async function streamAnswer(
   if (job?.isRefused) await job.ended
   const log =
     job?.log ?? (await deps.logs.get(fenceOf(await getSession(deps.db, row.tenant_id, row.session_id))))
-  const after = job?.seqBefore ?? ((await findFirstEntry(deps.db, row)) ?? 1) - 1
   const outcome = () => outcomeOf(deps, accepted)
-  await streamExecution(reply, { executionId: row.id, log, after, closing, outcome })
+  const stream = { executionId: row.id, log, outcome }
+  if (job) {
+    const until = AbortSignal.any([closing, failureOf(job)])
+    return streamExecution(reply, { ...stream, after: job.seqBefore, closing: until })
+  }
+  const upTo = log.lastSeq
+  const after = ((await findFirstEntry(deps.db, row)) ?? upTo + 1) - 1
+  await streamExecution(reply, { ...stream, after, upTo, closing })
+}
+
+/** Of a job that is given up no last entry comes. */
+function failureOf(job: Job): AbortSignal {
+  const failure = new AbortController()
+  job.ended.catch(() => failure.abort())
+  return failure.signal
 }
 
 async function sendExecution(

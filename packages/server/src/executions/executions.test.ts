@@ -87,3 +87,24 @@ test('changes of a row come one after another, also after one that failed', asyn
   await second
   expect(order).toEqual(['first', 'second'])
 })
+
+test('a place that is left twice does not take the lane of those who came later', () => {
+  const runs = new Executions()
+  const kernel = { session_id: 'a', language: 'python', kernel: 'k' } as const
+  const first = runs.enter(kernel)
+  first.leave()
+  expect(runs.enter(kernel).isWaiting).toBe(false)
+  first.leave()
+  expect(runs.enter(kernel).isWaiting).toBe(true)
+})
+
+test('of two who want the only run of a session one gets it', () => {
+  const runs = new Executions()
+  const free = runs.reserve('a')
+  expect(free).toBeDefined()
+  expect(runs.reserve('a')).toBeUndefined()
+  expect(runs.reserve('b')).toBeDefined()
+  free?.()
+  newJob(runs, 'a', 1)
+  expect(runs.reserve('a')).toBeUndefined()
+})

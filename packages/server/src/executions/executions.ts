@@ -1,5 +1,7 @@
+import { availableParallelism } from 'node:os'
 import { AshError } from '@ash-ai/shared'
 import type { SessionDeps } from '../sessions/session-deps.ts'
+import { ArtifactRoom } from './artifact-room.ts'
 import type { ExecutionMetrics } from './execution-metrics.ts'
 import type { ExecutionRow } from './execution-queries.ts'
 import type { Job } from './job.ts'
@@ -12,6 +14,8 @@ const MAX_WAITING_PER_KERNEL = 32
 /** Code and events of what waits, in one session and in all of them. */
 const MAX_WAITING_CHARS = 64 * 1024 * 1024
 const MAX_WAITING_CHARS_IN_ALL = 512 * 1024 * 1024
+/** Interpreters that start at once: more would only all be late. */
+const MAX_STARTING = Math.max(4, 2 * availableParallelism())
 
 /** What the functions of executions use: sessions, and what is under way. */
 export interface ExecutionDeps extends SessionDeps {
@@ -19,6 +23,8 @@ export interface ExecutionDeps extends SessionDeps {
   runMetrics: ExecutionMetrics
   /** How long files that a run left are kept. */
   artifactDays: number
+  /** How many bytes of them in a session. */
+  maxArtifactBytes: number
 }
 
 /** Requests with a key that are being accepted: their twins wait for the same execution. */
@@ -33,6 +39,10 @@ export interface AcceptedExecution {
 /** The executions that this process has not brought to their end, and the lanes in which they run. */
 export class Executions {
   readonly accepting: Accepting = new Map()
+  /** Of interpreters that are sandboxes of their own. Who may wait is bounded by whoever enters. */
+  readonly starts = new Lane(MAX_STARTING, Number.POSITIVE_INFINITY)
+  readonly artifacts = new ArtifactRoom()
+  readonly #reserved = new Set<string>()
   readonly #jobs = new Map<string, Job>()
   readonly #lanes = new Map<string, Lane>()
   readonly #cleanUps = new Set<Promise<void>>()
@@ -95,9 +105,17 @@ export class Executions {
     this.#lanes.set(key, lane)
     const leave = () => {
       place.leave()
-      if (lane.isEmpty) this.#lanes.delete(key)
+      // Called again, it may be another lane by now.
+      if (lane.isEmpty && this.#lanes.get(key) === lane) this.#lanes.delete(key)
     }
     return { ready: place.ready, isWaiting: place.isWaiting, leave }
+  }
+
+  /** Takes a session for its only run, until that is a job. Undefined where somebody has it. */
+  reserve(sessionId: string): (() => void) | undefined {
+    if (this.#reserved.has(sessionId) || this.of(sessionId).length > 0) return undefined
+    this.#reserved.add(sessionId)
+    return () => this.#reserved.delete(sessionId)
   }
 
   /** How many wait for a kernel. */

@@ -45,30 +45,27 @@ export class Kernels {
     return kernel && !kernel.interpreter.isOver ? kernel : undefined
   }
 
-  /** The kernel, started where it is not there; says whether it was. */
+  /** The kernel, started where it is not there; says whether it was. Throws where another would be too many. */
   async get(language: Language, name: string): Promise<{ kernel: Kernel; isNew: boolean }> {
-    const found = await this.find(language, name)
-    if (found) return { kernel: found, isNew: false }
-    return { kernel: await this.#start(language, name), isNew: true }
+    this.#forgetEnded()
+    // Nothing is awaited between here and the start: two that ask at once get the same.
+    const known = this.#kernels.get(keyOf(language, name))
+    const kernel = await (known ?? this.#start(language, name))
+    return { kernel, isNew: known === undefined }
   }
 
-  /** Throws where another kernel would be too many. */
-  async assertRoom(language: Language, name: string): Promise<void> {
-    if (!(await this.find(language, name))) await this.#makeRoom()
+  /** Takes the kernel out, without ending it. One that has taken its place stays. */
+  forget(kernel: Kernel): void {
+    const key = keyOf(kernel.language, kernel.name)
+    if (this.#started.get(key) !== kernel) return
+    this.#kernels.delete(key)
+    this.#started.delete(key)
   }
 
-  /** Takes the kernel out, without ending it. */
-  forget({ language, name }: Pick<Kernel, 'language' | 'name'>): void {
-    this.#kernels.delete(keyOf(language, name))
-    this.#started.delete(keyOf(language, name))
-  }
-
-  async #start(language: Language, name: string): Promise<Kernel> {
+  #start(language: Language, name: string): Promise<Kernel> {
+    if (this.#kernels.size >= MAX_KERNELS)
+      throw new AshError('too_many_kernels', `A session has at most ${MAX_KERNELS} kernels; delete one`)
     const key = keyOf(language, name)
-    const starting = this.#kernels.get(key)
-    // Somebody else began while it was looked for.
-    if (starting && !(await isOver(starting))) return starting
-    await this.#makeRoom()
     const started = BridgeInterpreter.start(this.#live.sandbox, language).then((interpreter): Kernel => {
       const now = Date.now()
       const kernel = { language, name, interpreter, runs: 0, isBusy: false, startedAt: now, lastUsedAt: now }
@@ -76,26 +73,16 @@ export class Kernels {
       return kernel
     })
     this.#kernels.set(key, started)
-    started.catch(() => {
-      if (this.#kernels.get(key) === started) this.#kernels.delete(key)
-    })
+    started.catch(() => this.#kernels.delete(key))
     return started
   }
 
-  async #makeRoom(): Promise<void> {
-    for (const [key, kernel] of this.#kernels) if (await isOver(kernel)) this.#kernels.delete(key)
-    if (this.#kernels.size >= MAX_KERNELS)
-      throw new AshError('too_many_kernels', `A session has at most ${MAX_KERNELS} kernels; delete one`)
+  #forgetEnded(): void {
+    for (const kernel of [...this.#started.values()]) if (kernel.interpreter.isOver) this.forget(kernel)
   }
 }
 
 const keyOf = (language: Language, name: string) => `${language} ${name}`
-
-const isOver = (kernel: Promise<Kernel>): Promise<boolean> =>
-  kernel.then(
-    ({ interpreter }) => interpreter.isOver,
-    () => true,
-  )
 
 const kernelsOfSessions = new WeakMap<LiveSession, Kernels>()
 

@@ -20,11 +20,12 @@ test('as many as the lane is wide work at once, the others in the order in which
   expect(order).toEqual([1, 2, 3, 4])
 })
 
-test('who gives up while waiting is passed over', async () => {
+test('who gives up while waiting is passed over, and hears of it', async () => {
   const lane = new Lane(1, 10)
   const [first, second, third] = [lane.enter(), lane.enter(), lane.enter()]
   second.leave()
   second.leave()
+  await second.ready
   expect(lane.waiting).toBe(1)
   first.leave()
   await third.ready

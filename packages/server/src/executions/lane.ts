@@ -2,7 +2,7 @@ import { AshError } from '@ash-ai/shared'
 
 /** A place in a lane: in line first, then at work. */
 export interface Place {
-  /** Resolves when it is its turn. */
+  /** Resolves when it is its turn, or when the place was given up. */
   readonly ready: Promise<void>
   /** Whether it had to wait. */
   readonly isWaiting: boolean
@@ -47,7 +47,9 @@ export class Lane {
     const { promise: ready, resolve } = Promise.withResolvers<void>()
     this.#waiting.add(resolve)
     const leave = once(() => {
-      if (!this.#waiting.delete(resolve)) this.#free()
+      // Whoever waits for the place goes on, and finds that it is not wanted any more.
+      if (this.#waiting.delete(resolve)) resolve()
+      else this.#free()
     })
     return { ready, isWaiting: true, leave }
   }

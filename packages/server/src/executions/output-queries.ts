@@ -1,4 +1,4 @@
-import type { OutputEventData } from '@ash-ai/shared'
+import type { ExecutionEventData, ExecutionStatus, OutputEventData } from '@ash-ai/shared'
 import { sql } from 'kysely'
 import type { Db } from '../db/open-db.ts'
 import type { ExecutionRow } from './execution-queries.ts'
@@ -53,18 +53,24 @@ function listOutput(
 }
 
 /** Place of the first entry that an execution has in the log, if it has any. */
-export async function findFirstEntry(
-  db: Db,
-  row: Pick<ExecutionRow, 'tenant_id' | 'session_id' | 'id'>,
-): Promise<number | undefined> {
-  const entry = await db
+export async function findFirstEntry(db: Db, row: ExecutionOf): Promise<number | undefined> {
+  const entry = await entriesOf(db, row).select('seq').orderBy('seq').limit(1).executeTakeFirst()
+  return entry?.seq
+}
+
+/** What the log says last about an execution, if anything. */
+export async function findLastStatus(db: Db, row: ExecutionOf): Promise<ExecutionStatus | undefined> {
+  const entry = await entriesOf(db, row).select('data').orderBy('seq', 'desc').limit(1).executeTakeFirst()
+  return entry && (JSON.parse(entry.data) as ExecutionEventData).status
+}
+
+type ExecutionOf = Pick<ExecutionRow, 'tenant_id' | 'session_id' | 'id'>
+
+const entriesOf = (db: Db, row: ExecutionOf) =>
+  db
     .selectFrom('session_events')
-    .select('seq')
     .where('tenant_id', '=', row.tenant_id)
     .where('session_id', '=', row.session_id)
     .where('turn_id', '=', row.id)
-    .orderBy('seq')
-    .limit(1)
-    .executeTakeFirst()
-  return entry?.seq
-}
+    // A literal: only then the index over them is used.
+    .where('type', '=', sql.lit('execution'))

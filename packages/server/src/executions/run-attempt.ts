@@ -31,8 +31,8 @@ export interface Taken {
 
 /** Runs one attempt to its outcome and stores that. Rejects where something else than the code failed. */
 export async function runAttempt(deps: ExecutionDeps, job: Job, ground: Ground): Promise<void> {
-  if (job.isOver) return
   if (job.log.hasFailed) job.log = await deps.logs.get(fenceOf(job.session))
+  if (job.isOver) return
   job.output = job.newOutput()
   const starting = takeWithFiles(deps, job, ground)
   const running =
@@ -129,7 +129,8 @@ async function toEnding(outcome: RunOutcome): Promise<Ending> {
   const { status, result, results, error, exitCode, signal, truncated, metrics } = outcome
   const ending: Ending = {
     status,
-    result: result ?? null,
+    // Between values only, where JSON takes them for blanks; in an event stream they would end the line.
+    result: result?.replace(/[\r\n]/g, ' ') ?? null,
     results: results.length > 0 ? JSON.stringify(results) : null,
     error: error || status === 'timeout' ? JSON.stringify(error ?? TIMED_OUT) : null,
     exit_code: exitCode ?? null,

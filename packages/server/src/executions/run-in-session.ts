@@ -6,7 +6,7 @@ import { useSession } from '../sessions/session-wake.ts'
 import { cancelAll } from './end-execution.ts'
 import type { ExecutionDeps } from './executions.ts'
 import type { Job } from './job.ts'
-import { type Kernels, kernelsOf } from './kernels.ts'
+import { type Kernel, type Kernels, kernelsOf } from './kernels.ts'
 import { type Ground, runAttempt, type Taken } from './run-attempt.ts'
 
 /** `lastActiveAt` is at most this much behind: a write for every run would cost more than it tells. */
@@ -23,10 +23,19 @@ export async function runInSession(deps: ExecutionDeps, job: Job): Promise<void>
     if (live.saving !== undefined) await live.saving
     const { kernel, language } = job.row
     const kernels = kernelsOf(live)
-    if (kernel !== null) await kernels.assertRoom(language, kernel)
+    const findKernel = kernel === null ? undefined : () => kernels.get(language, kernel)
+    // Before anything is stored: where there are too many, who waits for the run can be told.
+    let found = await findKernel?.()
+    const take = async () => {
+      if (!findKernel) return takeFresh(live, job)
+      const taken = takeKernel(kernels, found ?? (await findKernel()))
+      // Where it turns out to have ended, there is another the next time.
+      found = undefined
+      return taken
+    }
     const ground: Ground = {
       path: wasAwake ? 'reuse' : 'cold',
-      take: kernel === null ? () => takeFresh(live, job) : () => takeKernel(kernels, job, kernel),
+      take,
       isOutOfMemory: () => live.sandbox.hasJustKilled(),
     }
     await runAttempt(deps, job, ground)
@@ -59,8 +68,7 @@ async function stopQuietly(interpreter: Interpreter): Promise<void> {
   })
 }
 
-async function takeKernel(kernels: Kernels, { row }: Job, name: string): Promise<Taken> {
-  const { kernel, isNew } = await kernels.get(row.language, name)
+function takeKernel(kernels: Kernels, { kernel, isNew }: { kernel: Kernel; isNew: boolean }): Taken {
   kernel.isBusy = true
   const release = async (outcome: RunOutcome | undefined) => {
     kernel.isBusy = false

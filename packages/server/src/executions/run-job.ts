@@ -1,5 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
+import { sessionDirs } from '@ash-ai/sandbox'
 import { AshError, isAshError, MAX_ATTEMPTS, RETRY_DELAYS_MS, type RunError } from '@ash-ai/shared'
+import { readRunSettings } from '../sessions/run-settings.ts'
 import { deleteSession, fenceOf } from '../sessions/session-queries.ts'
 import { storeEventually } from '../sessions/store-eventually.ts'
 import { cancelled, endWith, moveJob } from './end-execution.ts'
@@ -10,7 +12,7 @@ import { runDirect, runsDirect } from './run-direct.ts'
 import { runInSession } from './run-in-session.ts'
 
 const ROOM_RETRY_MS = 1_000
-const ROOM_WAIT_MS = 60_000
+const ROOM_WAIT_MS = 600_000
 
 /** Brings an execution to its end, whatever that is. Settles without error. */
 export async function runJob(deps: ExecutionDeps, job: Job): Promise<void> {
@@ -22,7 +24,8 @@ export async function runJob(deps: ExecutionDeps, job: Job): Promise<void> {
       try {
         await attempt(deps, job)
       } catch (error) {
-        if (isAshError(error, 'pool_full')) noRoomAfter ??= performance.now() + ROOM_WAIT_MS
+        const isFull = isAshError(error, 'pool_full')
+        noRoomAfter = isFull ? (noRoomAfter ?? performance.now() + ROOM_WAIT_MS) : undefined
         await afterFailure(deps, job, error, noRoomAfter)
       }
     }
@@ -40,8 +43,16 @@ export async function runJob(deps: ExecutionDeps, job: Job): Promise<void> {
 }
 
 async function attempt(deps: ExecutionDeps, job: Job): Promise<void> {
+  if (job.row.attempt > 1 && readRunSettings(job.session).isSingle) await forgetFiles(deps, job.session.id)
   if (await runsDirect(deps, job)) await runDirect(deps, job)
   else await runInSession(deps, job)
+}
+
+/** A run that is repeated begins as the first one did: nothing of that is to be found, nor taken for its own. */
+async function forgetFiles(deps: ExecutionDeps, sessionId: string): Promise<void> {
+  await deps.live.exclusive(sessionId, async () => {
+    if (!deps.live.get(sessionId)) await deps.disk.remove(sessionDirs(deps.dataDir, sessionId))
+  })
 }
 
 async function afterFailure(
@@ -57,8 +68,9 @@ async function afterFailure(
   const fault = describe(error)
   if (isRefusal(error) && job.isRefusable && job.row.status === 'pending') return refuse(deps, job, error)
   if (isAshError(error) && SESSION_GONE.has(error.code)) return endWith(deps, job, 'cancelled', fault)
+  if (noRoomAfter !== undefined)
+    return performance.now() < noRoomAfter ? waitForRoom(deps, job) : endWith(deps, job, 'failed', fault)
   deps.log.warn({ err: error, executionId: job.id, attempt: job.row.attempt }, 'an attempt failed')
-  if (isAshError(error, 'pool_full') && performance.now() < (noRoomAfter ?? 0)) return waitForRoom(deps, job)
   if (!mayRetry(job, error)) return endWith(deps, job, 'crashed', fault)
   await backToPending(deps, job, job.row.attempt + 1)
   await pause(job, RETRY_DELAYS_MS[job.row.attempt - 2] ?? 0)

@@ -12,6 +12,8 @@ export interface ExecutionStream {
   log: EventLog
   /** The log before the first entry of the execution. */
   after: number
+  /** Where the log ends for an execution that has ended: whatever it holds of it is before. */
+  upTo?: number | undefined
   /** Ends the stream from this side. */
   closing: AbortSignal
   /** Resolves when the execution has ended. */
@@ -34,18 +36,19 @@ export async function streamExecution(reply: FastifyReply, stream: ExecutionStre
   }
 }
 
-/** True where the last entry was sent. */
+/** True where the last entry was sent, or there is none to come. */
 async function copyEntries(
   writer: SSEWriter,
-  { log, after, executionId, closing }: ExecutionStream,
+  { log, after, upTo = Number.POSITIVE_INFINITY, executionId, closing }: ExecutionStream,
 ): Promise<boolean> {
+  if (after >= upTo) return true
   const signal = AbortSignal.any([writer.signal, closing])
   for await (const frames of log.read({ seq: after, sub: 0 }, signal)) {
     const own = frames.filter((frame) => isEntryOf(frame, executionId))
     const last = own.findIndex(isLast)
     const sent = last < 0 ? own : own.slice(0, last + 1)
     if (sent.length > 0) await writer.write(sent.map(({ text }) => text).join(''))
-    if (last >= 0) return true
+    if (last >= 0 || (frames.at(-1)?.seq ?? 0) >= upTo) return true
   }
   return false
 }

@@ -7,11 +7,14 @@ import { type ExecutionDeps, Executions } from './executions.ts'
 /** Sessions in which code can be run. The same object: what ends a session also ends what runs for it. */
 export function withExecutions(
   sessions: SessionDeps,
-  { registry, artifactDays }: { registry: Registry; artifactDays: number },
+  {
+    registry,
+    ...artifacts
+  }: Pick<ExecutionDeps, 'artifactDays' | 'maxArtifactBytes'> & { registry: Registry },
 ): ExecutionDeps {
   const runs = new Executions()
   const runMetrics = createExecutionMetrics(registry, runs)
-  const deps: ExecutionDeps = Object.assign(sessions, { runs, runMetrics, artifactDays })
+  const deps: ExecutionDeps = Object.assign(sessions, { runs, runMetrics, ...artifacts })
   deps.cancelRuns = (sessionId, reason) => cancelAll(deps, sessionId, reason)
   return deps
 }

@@ -9,11 +9,12 @@ import {
   loadPrices,
   PolledDisk,
   type Runtime,
+  SANDBOX_PATHS,
   SandboxManager,
   SandboxPool,
   sessionDirs,
 } from '@ash-ai/sandbox'
-import { isAshError } from '@ash-ai/shared'
+import { isAshError, type Language } from '@ash-ai/shared'
 import type { FastifyBaseLogger } from 'fastify'
 import { afterEach, beforeEach, expect, onTestFinished, test, vi } from 'vitest'
 import type { AgentForSession } from '../agents/agent-queries.ts'
@@ -77,15 +78,26 @@ function makeSpares({ max = 10, agent = agentOf(), uids }: Options = {}) {
     env: {},
   })
   const pool = new SandboxPool(manager, max)
-  const deployed: { agent: AgentForSession | undefined; warm?: WarmCount } = { agent }
+  const deployed: { agent: AgentForSession | undefined; language: Language; warm?: WarmCount } = {
+    agent,
+    language: 'python',
+  }
   const findPlan = async ({ of }: SpareKind): Promise<SparePlan | undefined> => {
     if (of !== 'agent')
-      return deployed.warm && { blueprint: codeBlueprint, limits: DEFAULT_LIMITS, warm: deployed.warm }
+      return (
+        deployed.warm && {
+          blueprint: codeBlueprint,
+          limits: DEFAULT_LIMITS,
+          language: deployed.language,
+          warm: deployed.warm,
+        }
+      )
     if (!deployed.agent) return undefined
     const limits = effectiveLimits(DEFAULT_LIMITS, deployed.agent.config.limits)
     return {
       blueprint: blueprintOf(deployed.agent),
       limits,
+      language: 'python',
       warm: agentWarm({ warmSpares: 1 }, deployed.agent),
     }
   }
@@ -97,6 +109,7 @@ function makeSpares({ max = 10, agent = agentOf(), uids }: Options = {}) {
     disk: new PolledDisk(),
     prices: loadPrices(),
     layers: undefined,
+    install: { indexes: {}, pathsInside: () => SANDBOX_PATHS },
     db: opened.db,
     hostId: 'host-a',
     sandboxUids: uids,
@@ -393,7 +406,9 @@ test('a spare of a template has no agent, and nothing imported for one', async (
   deployed.warm = { min: 1, target: 0, idle: 1_000 }
   spares.refill(TEMPLATE)
   await expect.poll(() => pool.counts().warm).toBe(1)
-  expect(bridges.sandboxes[0]?.commands).toEqual([])
+  expect(bridges.sandboxes[0]?.commands).toMatchObject([
+    { cmd: 'preload', interpreter: { language: 'python' } },
+  ])
   expect(bridges.sandboxes[0]?.spec.agentDir).toBeUndefined()
   const spare = spares.claim({ kind: TEMPLATE, blueprint: codeBlueprint, limits: DEFAULT_LIMITS })
   expect(spare?.isSetUp).toBe(true)
@@ -421,4 +436,16 @@ test('a template that keeps none any more has none', async () => {
   await expect.poll(() => pool.live).toBe(0)
   spares.noteUse(TEMPLATE, deployed.warm)
   expect(pool.live).toBe(0)
+})
+
+test('a template whose first language is another keeps no interpreter of the one before', async () => {
+  const { spares, pool, deployed } = makeSpares()
+  deployed.warm = { min: 1, target: 0, idle: 1_000 }
+  spares.renew(TEMPLATE)
+  await expect.poll(() => pool.counts().warm).toBe(1)
+  deployed.language = 'javascript'
+  spares.renew(TEMPLATE)
+  await expect.poll(() => bridges.sandboxes.length).toBe(2)
+  await expect.poll(() => pool.counts().warm).toBe(1)
+  expect(bridges.sandboxes[1]?.commands).toMatchObject([{ interpreter: { language: 'javascript' } }])
 })

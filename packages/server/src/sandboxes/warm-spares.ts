@@ -45,6 +45,8 @@ const PREPARE: Record<SpareKind['of'], (deps: SpareDeps, request: SpareRequest) 
 interface Held extends SpareKind {
   fingerprint: string
   limits: Limits
+  /** Whose interpreter is up in it. */
+  language: Language
   spare: AnySpare
 }
 
@@ -101,9 +103,12 @@ export class WarmSpares {
     return undefined
   }
 
-  /** How many there are to claim. */
-  count({ kind, blueprint, limits }: Claim): number {
-    return this.#heldOf(kind).filter((held) => isLike(held, blueprint, limits)).length
+  /** How many there are to claim; of interpreters, for this language. */
+  count({ kind, blueprint, limits }: Claim, language?: Language): number {
+    return this.#heldOf(kind).filter(
+      (held) =>
+        isLike(held, blueprint, limits) && (language === undefined || isInterpreter(held.spare, language)),
+    ).length
   }
 
   /** Stops a spare that was claimed and cannot be used, and removes its files. */
@@ -195,7 +200,7 @@ export class WarmSpares {
       // Asked each time: it may have been changed, or deleted, while the last one was prepared.
       const plan = await this.#deps.findPlan(kind)
       const count = plan ? this.#countNow(kind, plan.warm) : 0
-      const alike = this.#heldOf(kind).filter((held) => plan && isLike(held, plan.blueprint, plan.limits))
+      const alike = this.#heldOf(kind).filter((held) => plan && isAsPlanned(held, plan))
       const kept = new Set(alike.slice(0, count))
       await this.#dropAll(this.#heldOf(kind).filter((held) => !kept.has(held)))
       if (!plan || this.#heldOf(kind).length >= count) return
@@ -238,7 +243,7 @@ export class WarmSpares {
     }
     try {
       const spare = await PREPARE[kind.of](this.#deps, { tenantId, blueprint, language, limits, uid, evict })
-      held = { ...kind, fingerprint: blueprint.fingerprint, limits, spare }
+      held = { ...kind, fingerprint: blueprint.fingerprint, limits, language, spare }
     } catch (error) {
       if (uid !== null) this.#uids.delete(uid)
       throw error
@@ -319,6 +324,10 @@ const keyOf = ({ tenantId, of, name }: SpareKind) => JSON.stringify([tenantId, o
 
 const isLike = (held: Held, { fingerprint }: Blueprint, limits: Limits) =>
   held.fingerprint === fingerprint && isDeepStrictEqual(held.limits, limits)
+
+/** Of an agent no interpreter is up. */
+const isAsPlanned = (held: Held, { blueprint, limits, language }: SparePlan) =>
+  isLike(held, blueprint, limits) && (held.of === 'agent' || held.language === language)
 
 const isInterpreter = (spare: AnySpare, language: Language): spare is SpareInterpreter =>
   !('budget' in spare) && spare.sandbox.language === language

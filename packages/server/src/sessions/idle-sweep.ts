@@ -69,8 +69,8 @@ function stopOld(deps: SessionDeps, live: LiveSession): void {
 /** Sessions for one execution that never came: there is nothing in them to keep. */
 async function endUnusedSessions(deps: SessionDeps): Promise<void> {
   try {
-    for (const { tenant_id, id } of await listUnusedEphemeral(deps.db, deps.hostId, Date.now()))
-      if (!deps.live.get(id)) await endSession(deps, tenant_id, id)
+    const unused = await listUnusedEphemeral(deps.db, deps.hostId, Date.now(), deps.codeIdleTimeoutMs)
+    for (const { tenant_id, id } of unused) if (!deps.live.get(id)) await endSession(deps, tenant_id, id)
   } catch (error) {
     deps.log.error({ err: error }, 'unused sessions were not ended')
   }

@@ -12,6 +12,8 @@ export interface SessionRunSettings {
   packages: Packages
   /** Under which they are installed. Absent: as the agent says. */
   installNetwork?: Network | undefined
+  /** The session was made for one run: whenever that is begun anew, so are its files. */
+  isSingle?: boolean
 }
 
 /** As stored with a session. One that is older than this has everything at its default. */

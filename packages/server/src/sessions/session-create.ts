@@ -51,17 +51,26 @@ export async function createSession(
     openSession: await findOpen(deps, plan),
     spares: deps.spares.count(claimOf(plan)),
   })
-  deps.metrics.schedules.inc({ path: placement.path })
-  if (placement.path === 'reuse')
-    return { row: await getSession(deps.db, tenantId, placement.sessionId), isNew: false }
+  // One for a single run has no sandbox yet: where that comes from is settled with the run.
+  if (plan.mode === 'persistent') deps.metrics.schedules.inc({ path: placement.path })
+  if (placement.path === 'reuse') return reuse(plan, await getSession(deps.db, tenantId, placement.sessionId))
   try {
     return { row: await make(deps, plan), isNew: true }
   } catch (error) {
     // Somebody asked for the same at the same time, and the database took theirs.
     const winner = isAshError(error, 'session_conflict') ? await findOpen(deps, plan) : undefined
     if (!winner) throw error
-    return { row: winner, isNew: false }
+    return reuse(plan, winner)
   }
+}
+
+/** What is open for somebody is theirs again, unless they ask for another agent. */
+function reuse({ blueprint: { agent } }: SessionPlan, row: SessionRow): CreatedSession {
+  if (row.agent_name === (agent?.name ?? null)) return { row, isNew: false }
+  throw new AshError(
+    'session_conflict',
+    `Session ${row.id} is open for them with another agent. End it first.`,
+  )
 }
 
 const findOpen = async ({ db }: SessionDeps, { tenantId, blueprint, agentId }: SessionPlan) =>
@@ -180,6 +189,7 @@ export function newRow(
     agent_version: blueprint.agent?.version ?? null,
     template: blueprint.template ?? null,
     mode: plan.mode,
+    external_id: null,
     agent_id: plan.agentId ?? null,
     run_settings: JSON.stringify(plan.run),
     idle_timeout_ms: plan.idleTimeoutMs,

@@ -52,8 +52,11 @@ export interface SessionDeps {
   uploads: Uploads | undefined
   writes: OutsideWrites
   spares: WarmSpares
-  /** How many checkpoints, and for how long, a session keeps that says nothing itself. */
-  retention: { checkpoints: number; days?: number }
+  /**
+   * How many checkpoints, and for how long, a session keeps that says nothing itself; and how long sessions for one run
+   * are kept when they have ended.
+   */
+  retention: { checkpoints: number; days?: number; sessionDays: number }
   /** A session that does nothing for this long keeps no process. */
   idleTimeoutMs: number
   /** The same for sessions without an agent, and after how long they get another sandbox. */

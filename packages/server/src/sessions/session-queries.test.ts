@@ -1,7 +1,7 @@
 import { canFollow, SESSION_STATUSES } from '@ash-ai/shared'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import type { ExecutionsTable } from '../db/tables.ts'
 import { type TestDb, testDatabases } from '../db/testing/test-databases.ts'
+import { executionRow } from '../executions/testing/execution-rows.ts'
 import {
   fenceOf,
   findOpenSessionOf,
@@ -13,43 +13,9 @@ import {
   listUnusedEphemeral,
   moveSession,
   reclaimSessions,
-  type SessionRow,
   updateSession,
 } from './session-queries.ts'
 import { sessionRow } from './testing/session-rows.ts'
-
-const executionRow = (session: SessionRow): ExecutionsTable => ({
-  id: 'execution',
-  tenant_id: session.tenant_id,
-  session_id: session.id,
-  owner_id: session.owner_id,
-  status: 'pending',
-  language: 'python',
-  kind: 'script',
-  kernel: null,
-  code: '1',
-  input_sealed: null,
-  retries: 1,
-  timeout_ms: 1,
-  attempt: 1,
-  path: null,
-  is_new_kernel: null,
-  result: null,
-  results: null,
-  error: null,
-  exit_code: null,
-  signal: null,
-  truncated: 0,
-  artifacts: null,
-  artifacts_complete: 1,
-  artifacts_until: null,
-  metrics: null,
-  idempotency_key: null,
-  request_hash: null,
-  created_at: 1,
-  started_at: null,
-  finished_at: null,
-})
 
 for (const database of testDatabases) {
   describe(`sessions in ${database.kind}`, () => {
@@ -66,7 +32,7 @@ for (const database of testDatabases) {
 
     test('a row comes back as it was written', async () => {
       const row = await insert({ host_uid: 200_017, config: '{"model":"m"}' })
-      expect(await getSession(test_.db, 'default', row.id)).toEqual(row)
+      expect(await getSession(test_.db, 'default', row.id)).toMatchObject(row)
     })
 
     test('another tenant does not see, list, move or change it', async () => {
@@ -79,7 +45,7 @@ for (const database of testDatabases) {
       })
       await updateSession(test_.db, stranger, { sdk_session_id: 'x', last_active_at: 1 })
       await freeUid(test_.db, stranger)
-      expect(await getSession(test_.db, 'default', row.id)).toEqual(row)
+      expect(await getSession(test_.db, 'default', row.id)).toMatchObject(row)
     })
 
     test('a uid belongs to one session of a host, and is free when it is given back', async () => {
@@ -155,7 +121,7 @@ for (const database of testDatabases) {
       await insert({ ...whose, tenant_id: 'other' })
       await insert({ template: 'data' })
       await insert({ template: 'data' })
-      expect(await findOpenSessionOf(test_.db, 'default', 'data', 'ada')).toEqual(row)
+      expect(await findOpenSessionOf(test_.db, 'default', 'data', 'ada')).toMatchObject(row)
       expect(await findOpenSessionOf(test_.db, 'stranger', 'data', 'ada')).toBeUndefined()
       await moveSession(test_.db, fenceOf(row), 'ended')
       expect(await findOpenSessionOf(test_.db, 'default', 'data', 'ada')).toBeUndefined()
@@ -176,16 +142,23 @@ for (const database of testDatabases) {
       await insert({ ...old, last_active_at: 5_000, status: 'ended' })
       await insert({ ...old, last_active_at: 5_000, mode: 'persistent' })
       await insert({ ...old, last_active_at: 5_000, owner_id: 'host-b' })
-      await test_.db.insertInto('executions').values(executionRow(busy)).execute()
-      const found = await listUnusedEphemeral(test_.db, 'host-a', 7_000)
+      await test_.db
+        .insertInto('executions')
+        .values(executionRow({ session_id: busy.id }))
+        .execute()
+      const found = await listUnusedEphemeral(test_.db, 'host-a', 7_000, 3_000)
       expect(found).toEqual([{ id: unused.id, tenant_id: 'default' }])
+      const asServer = await insert({ ...old, last_active_at: 5_000, idle_timeout_ms: null })
+      const later = await listUnusedEphemeral(test_.db, 'host-a', 8_001, 3_000)
+      expect(later).toContainEqual({ id: asServer.id, tenant_id: 'default' })
+      expect(found).not.toContainEqual({ id: asServer.id, tenant_id: 'default' })
     })
 
     test('sessions without an agent are listed by their template', async () => {
       const row = await insert({ agent_name: null, agent_version: null, template: 'data' })
       await insert()
       const { rows } = await listSessions(test_.db, 'default', { limit: 10, template: 'data' })
-      expect(rows).toEqual([row])
+      expect(rows).toMatchObject([row])
     })
 
     test('filters narrow the list, and a cursor of another kind is refused', async () => {

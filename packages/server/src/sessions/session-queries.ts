@@ -12,7 +12,7 @@ import {
   type SessionStatus,
   statusesBefore,
 } from '@ash-ai/shared'
-import type { Selectable } from 'kysely'
+import { type Selectable, sql } from 'kysely'
 import type { Db } from '../db/open-db.ts'
 import type { SessionsTable } from '../db/tables.ts'
 import { storedLimits } from './effective-limits.ts'
@@ -252,11 +252,12 @@ export async function listHalfEnded(db: Db, ownerId: string): Promise<SessionRow
     .execute()
 }
 
-/** Sessions of this host for one execution that nobody has used for their idle time, nor waits for. */
+/** Sessions of this host for one execution that nobody has used for their idle time, or that of the server, nor waits for. */
 export async function listUnusedEphemeral(
   db: Db,
   ownerId: string,
   now: number,
+  idleTimeoutMs: number,
 ): Promise<Pick<SessionRow, 'id' | 'tenant_id'>[]> {
   return db
     .selectFrom('sessions')
@@ -264,7 +265,7 @@ export async function listUnusedEphemeral(
     .where('owner_id', '=', ownerId)
     .where('mode', '=', 'ephemeral')
     .where('status', '!=', 'ended')
-    .where((where) => where(where('last_active_at', '+', where.ref('idle_timeout_ms')), '<', now))
+    .where(sql<boolean>`last_active_at + coalesce(idle_timeout_ms, ${idleTimeoutMs}) < ${now}`)
     .where((where) =>
       where.not(
         where.exists(

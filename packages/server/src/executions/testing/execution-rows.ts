@@ -28,6 +28,7 @@ export function executionRow(change: Partial<ExecutionRow> = {}): ExecutionRow {
     artifacts: null,
     artifacts_complete: 1,
     artifacts_until: null,
+    artifacts_bytes: null,
     metrics: null,
     idempotency_key: null,
     request_hash: null,

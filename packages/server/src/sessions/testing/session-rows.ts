@@ -11,6 +11,7 @@ export function sessionRow(change: Partial<SessionRow> = {}): SessionRow {
     agent_version: 1,
     template: null,
     mode: 'persistent',
+    external_id: null,
     agent_id: null,
     run_settings: '{}',
     idle_timeout_ms: null,
