@@ -1,4 +1,5 @@
 import { defineConfig } from 'vitest/config'
+import { EXTENDED_TESTS } from './test/extended-tests.mjs'
 
 // Packages resolve to their sources: tests need no build of what they import.
 const resolve = { conditions: ['development', 'node'] }
@@ -18,10 +19,15 @@ export default defineConfig({
   test: {
     projects: [
       // Files share workers: a fresh one for each would cost more than most of them run. No global state, then.
-      project('unit', ['packages/*/src/**/*.test.ts'], 20_000, { isolate: false }),
+      project('unit', ['packages/*/src/**/*.test.ts'], 20_000, { isolate: false, maxWorkers: 2 }),
       // Real processes on few cores, which mostly wait: three files at a time. What a neighbour may have disturbed is
       // tried again; a fault fails each time.
-      project('integration', ['test/integration/**/*.test.ts'], 120_000, { maxWorkers: 3, retry: 2 }),
+      project('integration', ['test/integration/**/*.test.ts'], 120_000, {
+        maxWorkers: 3,
+        retry: 2,
+        exclude: EXTENDED_TESTS,
+      }),
+      project('extended', EXTENDED_TESTS, 120_000, { maxWorkers: 3, retry: 2 }),
       // Attempts to use up a machine: one file at a time.
       project('isolation', ['test/isolation/**/*.test.ts'], 60_000, { fileParallelism: false }),
       // Run by `pnpm test:vm` inside a VM, where everything takes a multiple of its time.

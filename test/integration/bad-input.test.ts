@@ -201,29 +201,45 @@ describe('an id', () => {
     UNKNOWN_ID.slice(1),
   ]
 
+  /** A form, and a socket: these say first what they want. */
+  const OTHERWISE = /\/(files\/upload|terminal)$/
   /** Every method and path with a session in it, as the API document lists them. */
   async function sessionRoutes() {
     const document = JSON.parse((await request(server, { path: '/openapi.json' })).text) as {
       paths: Record<string, Record<string, unknown>>
     }
     return Object.entries(document.paths)
-      .filter(([path]) => path.includes('{id}'))
+      .filter(([path]) => path.includes('/sessions/{id}') && !OTHERWISE.test(path))
       .flatMap(([path, methods]) =>
         Object.keys(methods).map((method) => ({ method: method.toUpperCase(), path })),
       )
   }
+  const MORE_BODIES: Record<string, object> = {
+    '{requestId}': { behavior: 'allow' },
+    '/rollback': { checkpointId: UNKNOWN_ID },
+    '/execute': { code: '1' },
+    '/kernels': {},
+    '/packages': { pip: ['x'] },
+    '/terminals': { cols: 80, rows: 24 },
+    '/mkdir': { path: 'x' },
+    '/move': { from: 'x', to: 'y' },
+    '/copy': { from: 'x', to: 'y' },
+    '/chmod': { path: 'x', mode: '0644' },
+    '/files/links': { path: 'x' },
+    '/{port}/links': {},
+  }
   const validBody = (path: string) =>
-    path.endsWith('{requestId}')
-      ? { behavior: 'allow' }
-      : path.endsWith('/rollback')
-        ? { checkpointId: UNKNOWN_ID }
-        : BODIES.find((known) => path.endsWith(known.path().split('/').at(-1) ?? ''))?.valid
+    Object.entries(MORE_BODIES).find(([end]) => path.endsWith(end))?.[1] ??
+    BODIES.find((known) => path.endsWith(known.path().split('/').at(-1) ?? ''))?.valid
   const withId = ({ method, path }: { method: string; path: string }, id: string): RawRequest => {
     const json = method === 'PATCH' ? { network: 'none' } : method === 'POST' ? validBody(path) : undefined
     const filled = path
       .replace('{id}', id)
       .replace('{*}', 'CLAUDE.md')
-      .replace(/\{(requestId|checkpointId)\}/, UNKNOWN_ID)
+      .replace(/\{(requestId|checkpointId|executionId|terminalId)\}/, UNKNOWN_ID)
+      .replace('{language}', 'python')
+      .replace('{name}', 'default')
+      .replace('{port}', '8000')
       .replace(/diff$/, `diff?from=${UNKNOWN_ID}&to=${UNKNOWN_ID}`)
     return { method, path: filled, ...(json && { json }) }
   }

@@ -49,8 +49,11 @@ for (const database of testDatabases)
         ['default', 'another'],
       ] as const)
         await expect(getExecution(opened.db, tenant, of, stored.id)).rejects.toMatchObject({
-          code: 'execution_not_found',
+          code: 'session_not_found',
         })
+      await expect(getExecution(opened.db, 'default', session.id, 'another')).rejects.toMatchObject({
+        code: 'execution_not_found',
+      })
       expect(await hasExecutions(opened.db, 'default', session.id)).toBe(true)
       expect(await hasExecutions(opened.db, 'other', session.id)).toBe(false)
       await deleteExecution(opened.db, { ...stored, tenant_id: 'other' })

@@ -2,6 +2,7 @@ import { AshError, type ExecutionStatus } from '@ash-ai/shared'
 import { type Selectable, sql } from 'kysely'
 import type { Db } from '../db/open-db.ts'
 import type { ExecutionsTable } from '../db/tables.ts'
+import { getSession } from '../sessions/session-queries.ts'
 
 export type ExecutionRow = Selectable<ExecutionsTable>
 /** Without what may be large. */
@@ -68,8 +69,9 @@ export async function getExecution(
     .where('session_id', '=', sessionId)
     .where('id', '=', id)
     .executeTakeFirst()
-  if (!row) throw new AshError('execution_not_found', `Session ${sessionId} has no execution ${id}`)
-  return row
+  if (row) return row
+  await getSession(db, tenantId, sessionId) // Throws where even that is not there.
+  throw new AshError('execution_not_found', `Session ${sessionId} has no execution ${id}`)
 }
 
 export async function findExecutionByKey(

@@ -1,0 +1,23 @@
+/** What takes longest. After everything else, as far as there is time: in this order. */
+export const EXTENDED_TESTS = [
+  'faults/lifecycle-kills',
+  'faults/lifecycle-recovery',
+  'faults/killed-processes',
+  'executions-hostile',
+  'remote-store',
+  'sandbox-run',
+  'agent-setup',
+  'warm-spares',
+  'dialect-v1',
+  'idle',
+  'workspace',
+  'limits',
+  'doctor',
+  'big-files',
+  'faults/lifecycle-races',
+  'faults/lifecycle-uploads',
+  'faults/lifecycle-writes',
+  'slow-clients',
+  'output-limit',
+  'pool',
+].map((name) => `test/integration/${name}.test.ts`)
