@@ -1,9 +1,13 @@
-import { eventually } from '../../integration/support/sandbox-processes.ts'
+import {
+  eventually,
+  listSandboxProcesses,
+  type ProcessInfo,
+} from '../../integration/support/sandbox-processes.ts'
 import { startTestServer, type TestServer } from '../../integration/support/test-server.ts'
 import { JsonConnection } from '../support/json-connection.ts'
 
 /** Far from those of the tests. */
-const UIDS = { ASH_SANDBOX_UID_BASE: '360000', ASH_SANDBOX_UID_COUNT: '20000' }
+const UIDS = { base: 360_000, count: 20_000 }
 export const CODE = 'print(42)'
 
 interface Ran {
@@ -26,7 +30,8 @@ export class ExecuteLab {
     env: Record<string, string>,
     work: (lab: ExecuteLab) => Promise<Result>,
   ): Promise<Result> {
-    const lab = new ExecuteLab(await startTestServer({ env: { ...UIDS, ...env } }))
+    const uids = { ASH_SANDBOX_UID_BASE: String(UIDS.base), ASH_SANDBOX_UID_COUNT: String(UIDS.count) }
+    const lab = new ExecuteLab(await startTestServer({ env: { ...uids, ...env } }))
     try {
       return await work(lab)
     } finally {
@@ -51,6 +56,10 @@ export class ExecuteLab {
 
   async session(): Promise<string> {
     return (await this.server.client.sessions.create({ template: 'python' })).id
+  }
+
+  sandboxProcesses(): Promise<ProcessInfo[]> {
+    return listSandboxProcesses(UIDS.base, UIDS.count)
   }
 
   /** Until there are so many spares. */

@@ -30,7 +30,7 @@ async function measure(lab: ExecuteLab, language: (typeof LANGUAGES)[number]): P
   const { id } = await client.sessions.create({ template })
   for (let n = 0; n < KERNELS; n++)
     await client.sessions.execute(id, { language, code: '1', kernel: `k${n}` })
-  const interpreters = (await lab.server.listSandboxProcesses()).filter(({ command }) =>
+  const interpreters = (await lab.sandboxProcesses()).filter(({ command }) =>
     command.includes(`${language}-kernel`),
   )
   const sizes = await Promise.all(interpreters.map(({ pid }) => pssKb(pid)))
