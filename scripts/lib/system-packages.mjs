@@ -11,7 +11,7 @@ const APT_TIMEOUT_MS = 5 * 60_000
 const APT_ATTEMPTS = 2
 
 /** Real programs that the tests run inside sandboxes or against proxies. */
-const TEST_TOOLS = ['curl', 'openssl', 'git', 'perl'].map((name) => ({
+const TEST_TOOLS = ['curl', 'openssl', 'git', 'perl', 'time'].map((name) => ({
   name,
   isPresent: async () => findCommand(name) !== undefined,
 }))

@@ -1,6 +1,5 @@
 import { type ChildProcess, execFile, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { existsSync } from 'node:fs'
 import { chmod, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -235,7 +234,7 @@ test('verbose details, an output file, a large number, no network', async () => 
 const WORK =
   'x = bytearray(100_000_000)\nfor i in range(0, len(x), 4096): x[i] = 1\ny = sum(range(8_000_000))\n'
 
-test.skipIf(!existsSync('/usr/bin/time'))('the profile is of the order that time(1) tells', async () => {
+test('the profile is of the order that time(1) tells', async () => {
   const file = await script(
     'work.py',
     `def handler(event):\n${WORK.replace(/^(?=.)/gm, '    ')}    return y\n`,

@@ -251,56 +251,57 @@ export function describeInterpreters(
       await expectNothingLeft(other)
     })
 
-    test.runIf(has.isolation)(
-      'a shell that never ran is a failure of the sandbox, not of the code',
-      async () => {
+    if (has.isolation)
+      test('a shell that never ran is a failure of the sandbox, not of the code', async () => {
         const broken = { ...fixture.runtime, kernels: join(fixture.dataDir, 'none') }
         const interpreter = await start(newRequest('shell'), broken)
         const error = await runIn(interpreter, 'echo hello').catch((thrown: unknown) => thrown)
         expect(isAshError(error)).toBe(true)
         expect(['sandbox_start_failed', 'interpreter_gone']).toContain((error as { code: string }).code)
-      },
-    )
-
-    test.runIf(has.isolation)('has the boundary of every sandbox, and no way out', async () => {
-      const { stdout } = await run('shell', LOOK_AROUND)
-      const seen = JSON.parse(stdout) as Record<string, string>
-      expect(seen).toEqual({
-        uid: '1000',
-        cap: '0000000000000000',
-        bound: '0000000000000000',
-        nnp: '1',
-        seccomp: '2',
-        net: 'lo',
-        run: '',
-        bridge: 'no',
-        kernels: 'no',
-        workspace: 'yes',
-        sockets: '0', // The channel is closed by now.
-        init: '0',
-        doors: '0',
       })
-    })
 
-    test.runIf(has.groups)('a fork bomb ends with its run', async () => {
-      const request = newRequest('shell', { limits: { ...DEFAULT_LIMITS, processes: 60 } })
-      const interpreter = await start(request)
-      const ran = await runIn(interpreter, 'bomb() { bomb | bomb & }; bomb; while :; do :; done', {
-        timeoutMs: 2_000,
+    if (has.isolation)
+      test('has the boundary of every sandbox, and no way out', async () => {
+        const { stdout } = await run('shell', LOOK_AROUND)
+        const seen = JSON.parse(stdout) as Record<string, string>
+        expect(seen).toEqual({
+          uid: '1000',
+          cap: '0000000000000000',
+          bound: '0000000000000000',
+          nnp: '1',
+          seccomp: '2',
+          net: 'lo',
+          run: '',
+          bridge: 'no',
+          kernels: 'no',
+          workspace: 'yes',
+          sockets: '0', // The channel is closed by now.
+          init: '0',
+          doors: '0',
+        })
       })
-      expect(['timeout', 'failed']).toContain(ran.status)
-      await interpreter.exited
-      expect(await processesOf(request)).toEqual([])
-    })
 
-    test.runIf(has.groups)('code that takes too much memory is told so', async () => {
-      const request = newRequest('python', { limits: { ...DEFAULT_LIMITS, memoryMb: 64 } })
-      const ran = await runIn(await start(request), 'x = bytearray(400_000_000)\nprint(len(x))', {
-        kind: 'code',
+    if (has.groups)
+      test('a fork bomb ends with its run', async () => {
+        const request = newRequest('shell', { limits: { ...DEFAULT_LIMITS, processes: 60 } })
+        const interpreter = await start(request)
+        const ran = await runIn(interpreter, 'bomb() { bomb | bomb & }; bomb; while :; do :; done', {
+          timeoutMs: 2_000,
+        })
+        expect(['timeout', 'failed']).toContain(ran.status)
+        await interpreter.exited
+        expect(await processesOf(request)).toEqual([])
       })
-      expect(ran).toMatchObject({ status: 'failed', error: { name: 'OutOfMemory' }, isOver: true })
-      expect(ran.error?.message).toContain('64 MB')
-    })
+
+    if (has.groups)
+      test('code that takes too much memory is told so', async () => {
+        const request = newRequest('python', { limits: { ...DEFAULT_LIMITS, memoryMb: 64 } })
+        const ran = await runIn(await start(request), 'x = bytearray(400_000_000)\nprint(len(x))', {
+          kind: 'code',
+        })
+        expect(ran).toMatchObject({ status: 'failed', error: { name: 'OutOfMemory' }, isOver: true })
+        expect(ran.error?.message).toContain('64 MB')
+      })
   })
 }
 
