@@ -1,5 +1,6 @@
 import { AshError, type ExecutionStatus } from '@ash-ai/shared'
 import { type Selectable, sql } from 'kysely'
+import { parseCursor, toPage } from '../db/newest-first.ts'
 import type { Db } from '../db/open-db.ts'
 import type { ExecutionsTable } from '../db/tables.ts'
 import { getSession } from '../sessions/session-queries.ts'
@@ -164,20 +165,7 @@ export async function listExecutions(
     .orderBy('id', 'desc')
     .limit(limit + 1)
     .execute()
-  const page = rows.slice(0, limit)
-  const last = page.at(-1)
-  const nextCursor = rows.length > limit && last ? `${last.created_at}.${last.id}` : undefined
-  return { rows: page, nextCursor }
-}
-
-function parseCursor(cursor: string): { createdAt: number; id: string } {
-  const [, createdAt, id] = /^(\d{1,15})\.([0-9a-f-]{36})$/.exec(cursor) ?? []
-  if (createdAt === undefined || id === undefined) {
-    throw new AshError('validation_failed', 'The cursor is not one of this list', {
-      details: [{ path: 'cursor', message: 'must be the nextCursor of an earlier reply' }],
-    })
-  }
-  return { createdAt: Number(createdAt), id }
+  return toPage(rows, limit)
 }
 
 /** What a host had not brought to its end, in the order in which it came. */

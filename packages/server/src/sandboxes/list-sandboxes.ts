@@ -1,8 +1,8 @@
 import { AshError } from '@ash-ai/shared'
 import type { Selectable } from 'kysely'
+import { parseCursor, toPage } from '../db/newest-first.ts'
 import type { Db } from '../db/open-db.ts'
 import type { Tables } from '../db/tables.ts'
-import { validationError } from '../http/validation-error.ts'
 
 export type StoredSandbox = Selectable<Tables['sandboxes']>
 
@@ -31,9 +31,7 @@ export async function listSandboxes(
   }
   const ordered = query.orderBy('created_at', 'desc').orderBy('id', 'desc')
   const rows = await ordered.limit(limit + 1).execute()
-  const page = rows.slice(0, limit)
-  const last = page.at(-1)
-  return { rows: page, nextCursor: rows.length > limit && last ? `${last.created_at}.${last.id}` : undefined }
+  return toPage(rows, limit)
 }
 
 /** Throws `sandbox_not_found`. */
@@ -46,10 +44,4 @@ export async function getSandbox(db: Db, tenantId: string, id: string): Promise<
     .executeTakeFirst()
   if (row) return row
   throw new AshError('sandbox_not_found', `There is no sandbox ${id}`)
-}
-
-function parseCursor(cursor: string): { createdAt: number; id: string } {
-  const [, createdAt, id] = /^(\d{1,15})\.([A-Za-z0-9-]{1,64})$/.exec(cursor) ?? []
-  if (createdAt !== undefined && id !== undefined) return { createdAt: Number(createdAt), id }
-  throw validationError([{ path: 'cursor', message: 'must be the nextCursor of an earlier reply' }])
 }

@@ -13,6 +13,7 @@ import {
   statusesBefore,
 } from '@ash-ai/shared'
 import { type Selectable, sql } from 'kysely'
+import { parseCursor, toPage } from '../db/newest-first.ts'
 import type { Db } from '../db/open-db.ts'
 import type { SessionsTable } from '../db/tables.ts'
 import { storedLimits } from './effective-limits.ts'
@@ -108,20 +109,7 @@ export async function listSessions(
     .orderBy('id', 'desc')
     .limit(limit + 1)
     .execute()
-  const page = rows.slice(0, limit)
-  const last = page.at(-1)
-  const nextCursor = rows.length > limit && last ? `${last.created_at}.${last.id}` : undefined
-  return { rows: page, nextCursor }
-}
-
-function parseCursor(cursor: string): { createdAt: number; id: string } {
-  const [, createdAt, id] = /^(\d{1,15})\.([0-9a-f-]{36})$/.exec(cursor) ?? []
-  if (createdAt === undefined || id === undefined) {
-    throw new AshError('validation_failed', 'The cursor is not one of this list', {
-      details: [{ path: 'cursor', message: 'must be the nextCursor of an earlier reply' }],
-    })
-  }
-  return { createdAt: Number(createdAt), id }
+  return toPage(rows, limit)
 }
 
 type StatusChange = Partial<
