@@ -2,7 +2,7 @@
 // pnpm test: the unit tests alone, for someone in the middle of a change; arguments go on to vitest.
 // The two share a script name, so the package manager's own user agent tells them apart.
 import { existsSync, mkdirSync, readFileSync, rmSync } from 'node:fs'
-import { join } from 'node:path'
+import { join, relative } from 'node:path'
 import { EXTENDED_TESTS } from '../test/extended-tests.mjs'
 import { runGates } from './lib/gates.mjs'
 import { isStopping, run } from './lib/processes.mjs'
@@ -21,6 +21,7 @@ const SUITES = [
 const BATCH_FILES = 3
 const BATCH_MS = 4 * MINUTE_MS
 const RESULTS = join(root, '.test-results')
+const failures = []
 
 async function runEverything() {
   const deadlineMs = Date.now() + TOTAL_MS
@@ -33,7 +34,7 @@ async function runEverything() {
     await setup({ forTests: true })
     totals.passed++
     heading('gates')
-    add(await runGates())
+    add(await runGates((failure) => failures.push(failure)))
     for (const suite of SUITES) {
       heading(`${suite.name} tests`)
       add(await runSuite(suite, deadlineMs))
@@ -44,6 +45,7 @@ async function runEverything() {
     reportFailure(error)
     totals.failed++
   }
+  for (const failure of failures) console.log(`\nFAILED ${failure}`)
   const skipped = totals.skipped > 0 ? `, ${totals.skipped} skipped` : ''
   process.exitCode = totals.failed > 0 ? 1 : 0
   console.log(`\n${totals.passed} passed, ${totals.failed} failed${skipped}`)
@@ -70,11 +72,24 @@ async function runSuite({ name, limitMs, files = [] }, deadlineMs) {
   const reporters = ['--reporter=default', '--reporter=json', `--outputFile.json=${report}`]
   const timeoutMs = Math.max(0, Math.min(limitMs, deadlineMs - Date.now()))
   const result = await vitest(['--project', name, ...files, ...reporters], timeoutMs)
-  const counts = existsSync(report) ? countTests(JSON.parse(readFileSync(report, 'utf8'))) : noTests()
+  const tests = existsSync(report) ? JSON.parse(readFileSync(report, 'utf8')) : undefined
+  const counts = tests === undefined ? noTests() : countTests(tests)
+  if (tests !== undefined) failures.push(...nameFailures(tests))
   const fault = findFault(name, result, counts, timeoutMs)
   if (fault === undefined) return counts
-  console.log(fault)
+  failures.push(fault)
   return { ...counts, failed: counts.failed + 1 }
+}
+
+/** A log is long, and may be cut: what failed is said once more at its end. */
+function nameFailures({ testResults }) {
+  return testResults.flatMap(({ name: file, status, message, assertionResults }) => {
+    const path = relative(root, file)
+    if (status === 'failed' && assertionResults.length === 0) return [`${path}: ${message}`]
+    return assertionResults
+      .filter((test) => test.status === 'failed')
+      .map((test) => `${path} > ${test.fullName}\n    ${test.failureMessages.join('\n').slice(0, 2000)}`)
+  })
 }
 
 /** What is wrong with a suite although none of its tests says so. */

@@ -25,7 +25,7 @@ const GATES = [
 ]
 
 /** Runs every gate, also after one failed: `{ passed, failed }`. */
-export async function runGates() {
+export async function runGates(onFailure = () => {}) {
   const counts = { passed: 0, failed: 0 }
   for (const [name, check] of GATES) {
     if (isStopping()) break
@@ -35,6 +35,7 @@ export async function runGates() {
     } catch (error) {
       counts.failed++
       console.log(error instanceof UserError ? error.message : error.stack)
+      onFailure(`gate: ${name}`)
     }
   }
   return counts
