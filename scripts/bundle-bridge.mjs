@@ -1,6 +1,7 @@
 // All of Ash's code that a sandbox gets to see: the bridge, and beside it the agent SDK, read when it is needed.
-import { execFile } from 'node:child_process'
-import { existsSync } from 'node:fs'
+import { execFile, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { existsSync, writeFileSync } from 'node:fs'
 import { copyFile, mkdir, readdir, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
@@ -24,26 +25,73 @@ const OPTIONS = {
 }
 
 /**
- * The bridge as one file. `alias` replaces packages by files: tests put stand-ins where the agent SDK is.
+ * As CommonJS, which Node starts in less time, and of which V8 can keep what it made.
  *
- * @param {{ outfile: string, alias?: Record<string, string>, external?: string[] }} options
+ * @type {import('esbuild').BuildOptions}
  */
-export async function bundleBridge({ outfile, alias = {}, external = [] }) {
-  const entryPoints = [join(BRIDGE, 'src', 'main.ts')]
-  await build({ ...OPTIONS, entryPoints, outfile, alias, external, format: 'esm' })
+const COMMON_JS = {
+  ...OPTIONS,
+  format: 'cjs',
+  define: { 'import.meta.dirname': '__dirname', 'import.meta.filename': '__filename' },
+  supported: { 'dynamic-import': false }, // What is run from a cache may only require.
 }
 
-/** As CommonJS, of which V8 can keep what it made: that takes half the time to load. */
+/**
+ * The bridge as one file. `alias` replaces packages by files: tests put stand-ins where the agent SDK is.
+ *
+ * @param {{ outfile: string, alias: Record<string, string> }} options
+ */
+export async function bundleBridge({ outfile, alias }) {
+  await build({ ...COMMON_JS, entryPoints: [join(BRIDGE, 'src', 'main.ts')], outfile, alias })
+}
+
+/** The bridge that is shipped: a small program that runs the large one from its cache. */
+async function bundleCompiled(folder) {
+  const compiled = join(folder, 'compiled')
+  await rm(compiled, { recursive: true, force: true })
+  const entry = (name) => [join(BRIDGE, 'src', name)]
+  const program = join(compiled, 'bridge.cjs')
+  const external = [AGENT_SDK]
+  await build({ ...COMMON_JS, entryPoints: entry('run-bridge.ts'), outfile: program, external })
+  await build({ ...COMMON_JS, entryPoints: entry('launch.ts'), outfile: join(folder, 'bridge.cjs') })
+  await bundleAgentSdk(join(compiled, 'sdk.cjs'))
+  await rehearse(program)
+}
+
+/** V8 keeps only what has been called: a bridge that was set up once, and ended. */
+async function rehearse(program) {
+  const names = ['ASH_WORKSPACE_DIR', 'ASH_MODEL_SOCKET', 'ASH_EGRESS_SOCKET', 'ASH_CLAUDE', 'HOME']
+  const env = { ASH_BRIDGE_FD: '3', ...Object.fromEntries(names.map((name) => [name, '/nonexistent'])) }
+  const child = spawn(process.execPath, [import.meta.filename, '--rehearse', program], {
+    env,
+    stdio: ['ignore', 'inherit', 'inherit', 'pipe'],
+  })
+  const session = { sessionId: 'rehearsal', modelToken: 'none', env: {} }
+  const commands = [
+    { cmd: 'configure', id: '1', session },
+    { cmd: 'ping', id: '2' },
+    { cmd: 'shutdown', id: '3' },
+  ]
+  child.stdio[3].on('error', () => {}) // Its exit says more.
+  child.stdio[3].write(commands.map((command) => `${JSON.stringify(command)}\n`).join(''))
+  child.stdio[3].resume()
+  const [code] = await once(child, 'exit')
+  if (code !== 0) throw new Error(`the bridge ended its rehearsal with ${code}`)
+}
+
+async function perform(program) {
+  const compiled = loadCompiled(program)
+  process.on('exit', () => writeFileSync(`${program}.cache`, compiled.makeCache()))
+  await compiled.exports.runBridge('/nonexistent')
+}
+
 async function bundleAgentSdk(outfile) {
-  await rm(`${outfile}.cache`, { force: true })
   await build({
-    ...OPTIONS,
+    ...COMMON_JS,
     stdin: { contents: `export { query } from '${AGENT_SDK}'`, resolveDir: BRIDGE },
     outfile,
-    format: 'cjs',
     banner: { js: "const sdkUrl = require('node:url').pathToFileURL(__filename).href" },
-    define: { 'import.meta.url': 'sdkUrl' },
-    supported: { 'dynamic-import': false }, // What is run from a cache may only require.
+    define: { ...COMMON_JS.define, 'import.meta.url': 'sdkUrl' },
   })
   await writeFile(`${outfile}.cache`, loadCompiled(outfile).makeCache())
 }
@@ -111,13 +159,13 @@ async function copyPty(folder) {
   await copyFile(from, join(folder, 'pty.node'))
 }
 
-async function main([option, kernels]) {
-  if (option === '--kernels') return bundleKernels(kernels)
+async function main([option, path]) {
+  if (option === '--kernels') return bundleKernels(path)
+  if (option === '--rehearse') return perform(path)
   const folder = join(BRIDGE, 'dist')
   await bundleKernels(join(folder, 'kernels'))
   await copyPty(join(folder, 'pty'))
-  await bundleAgentSdk(join(folder, 'agent-sdk', 'sdk.cjs'))
-  await bundleBridge({ outfile: join(folder, 'bridge.mjs'), external: [AGENT_SDK] })
+  await bundleCompiled(folder)
 }
 
 if (isMain(import.meta.url)) main(process.argv.slice(2)).catch(reportFailure)

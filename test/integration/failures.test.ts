@@ -61,7 +61,7 @@ describe('what dies in the middle of a turn', () => {
   test('a killed bridge ends the stream with sandbox_died; the next message starts another sandbox', async () => {
     const { id } = await newSession()
     const turn = await startEndlessTurn(id)
-    await killInside('/opt/ash/node /opt/ash/bridge.mjs')
+    await killInside('/opt/ash/node /opt/ash/bridge')
     expect(await endOf(turn)).toMatchObject({ type: 'error', code: 'sandbox_died', retryable: true })
     const failed = await eventually(
       () => server.client.sessions.get(id),

@@ -337,7 +337,7 @@ describe('the end of what waits', () => {
     const turn = read(server.client.sessions.send(id, scripted(bash('true'), SAW)))
     const { requestId } = await pendingOne(server.client, id)
     const bridges = (await server.listSandboxProcesses()).filter(({ command }) =>
-      command.startsWith('/opt/ash/node /opt/ash/bridge.mjs'),
+      command.startsWith('/opt/ash/node /opt/ash/bridge'),
     )
     for (const { pid } of bridges) process.kill(pid, 'SIGKILL')
     expect((await turn.events).slice(-2)).toMatchObject([

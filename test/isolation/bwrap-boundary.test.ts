@@ -48,7 +48,7 @@ describe.each(SERVER_KINDS)('inside a sandbox of a server run by $name', ({ user
       '4',
       '--',
       '/opt/ash/node',
-      '/opt/ash/bridge.mjs',
+      '/opt/ash/bridge',
     ])
   })
 
@@ -230,7 +230,7 @@ describe.each(SERVER_KINDS)('inside a sandbox of a server run by $name', ({ user
     }
     for (const file of [
       '/agent/CLAUDE.md',
-      '/opt/ash/bridge.mjs',
+      '/opt/ash/bridge',
       '/opt/ash/claude',
       '/opt/ash/node',
       '/etc/passwd',

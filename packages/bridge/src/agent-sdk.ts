@@ -29,6 +29,6 @@ export function loadAgentSdk(): Promise<AgentSdk> {
 }
 
 async function load(): Promise<AgentSdk> {
-  const compiled = loadCompiled(join(import.meta.dirname, 'agent-sdk', 'sdk.cjs'))
+  const compiled = loadCompiled(join(import.meta.dirname, 'sdk.cjs'))
   return compiled ? (compiled.exports as unknown as AgentSdk) : import('@anthropic-ai/claude-agent-sdk')
 }

@@ -295,7 +295,8 @@ function liveSandbox(
         thaw()
         throw error
       })
-      isFrozen = isStill && isFreezing // Somebody may have needed it meanwhile.
+      isFrozen = isStill && isFreezing
+      if (isStill && !isFreezing) process.thaw() // Somebody has needed it meanwhile.
       if (!isFrozen) bridge.letGo()
       return isFrozen
     },

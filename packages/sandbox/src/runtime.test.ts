@@ -30,9 +30,9 @@ test('a staged runtime has Node execute-only, the bridge readable and claude exe
   expect(await modeOf(runtime.bridge)).toBe(0o444)
   expect((await modeOf(runtime.claude)) & 0o555).toBe(0o555)
   expect((await readdir(runtime.dir)).sort()).toEqual([
-    'agent-sdk',
-    'bridge.mjs',
+    'bridge',
     'claude',
+    'compiled',
     'etc',
     'kernels',
     'node',
@@ -64,7 +64,7 @@ test('staging again finds what is there, and a changed bridge gets a folder of i
 })
 
 async function writeSdk(source: RuntimeSource, content: string): Promise<void> {
-  const folder = join(dirname(source.bridge), 'agent-sdk')
+  const folder = join(dirname(source.bridge), 'compiled')
   await mkdir(folder, { recursive: true })
   await writeFile(join(folder, 'sdk.cjs'), content)
 }
@@ -78,8 +78,8 @@ test('an agent SDK beside the bridge is staged beside it, and a changed one gets
   await writeSdk(source, 'exports.query = 2\n')
   const second = await stageRuntime(join(dir, 'runtime'), source)
   expect(new Set([without.dir, first.dir, second.dir]).size).toBe(3)
-  expect(without.agentSdk).toBeUndefined()
-  const folder = second.agentSdk ?? ''
+  expect(without.compiled).toBeUndefined()
+  const folder = second.compiled ?? ''
   expect(dirname(folder)).toBe(dirname(second.bridge))
   expect(await modeOf(folder)).toBe(0o755)
   expect(await readFile(join(folder, 'sdk.cjs'), 'utf8')).toBe('exports.query = 2\n')
@@ -105,12 +105,12 @@ test('a cache is staged too, and one made anew from the same files asks for no n
   const dir = await tempDir()
   const source = await makeSource(join(dir, 'source'))
   await writeSdk(source, 'exports.query = 1\n')
-  const cache = join(dirname(source.bridge), 'agent-sdk', 'sdk.cjs.cache')
+  const cache = join(dirname(source.bridge), 'compiled', 'sdk.cjs.cache')
   await writeFile(cache, 'one')
   const first = await stageRuntime(join(dir, 'runtime'), source)
   await writeFile(cache, 'another')
   expect(await stageRuntime(join(dir, 'runtime'), source)).toEqual(first)
-  expect(await readFile(join(first.agentSdk ?? '', 'sdk.cjs.cache'), 'utf8')).toBe('one')
+  expect(await readFile(join(first.compiled ?? '', 'sdk.cjs.cache'), 'utf8')).toBe('one')
 })
 
 test('what is read from two files is not mistaken for the same bytes cut elsewhere', async () => {

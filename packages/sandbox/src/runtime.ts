@@ -21,8 +21,8 @@ export interface Runtime {
   dir: string
   node: string
   bridge: string
-  /** A folder beside the bridge, which reads it when it is needed. None where the bridge is one file. */
-  agentSdk: string | undefined
+  /** A folder beside the bridge with its program and the agent SDK. None where the bridge is one file. */
+  compiled: string | undefined
   /** A folder beside the bridge with the programs that run code. None where the bridge is one file. */
   kernels: string | undefined
   /** A folder beside the bridge with what makes terminals. None where there are none. */
@@ -34,15 +34,16 @@ export interface Runtime {
 
 export interface RuntimeSource {
   node: string
-  /** A file; the folders `agent-sdk` and `pty` beside it belong to it. */
+  /** A file; the folders `compiled` and `pty` beside it belong to it. */
   bridge: string
   /** Folder of the programs that run code; by default `kernels` beside the bridge. */
   kernels?: string
   claude: string
 }
 
-const BRIDGE = 'bridge.mjs'
-const AGENT_SDK = 'agent-sdk'
+/** Without an ending Node finds out for itself what kind of module it is. */
+const BRIDGE = 'bridge'
+const COMPILED = 'compiled'
 const KERNELS = 'kernels'
 const PTY = 'pty'
 /** Of what lies in those folders: what a build leaves beside it is of no use inside. */
@@ -69,7 +70,7 @@ export async function stageRuntime(runtimeDir: string, source: RuntimeSource): P
     dir,
     node: join(dir, 'node'),
     bridge: join(dir, BRIDGE),
-    agentSdk: hasFolder(bridge, AGENT_SDK) ? join(dir, AGENT_SDK) : undefined,
+    compiled: hasFolder(bridge, COMPILED) ? join(dir, COMPILED) : undefined,
     kernels: hasFolder(bridge, KERNELS) ? join(dir, KERNELS) : undefined,
     pty: hasFolder(bridge, PTY) ? join(dir, PTY) : undefined,
     claude: join(dir, 'claude'),
@@ -100,7 +101,7 @@ export async function removeOtherRuntimes({ dir }: Runtime): Promise<void> {
 
 async function fillStaging(staging: string, source: RuntimeSource, bridge: BridgeFiles): Promise<void> {
   const etc = join(staging, 'etc')
-  const folders = [etc, ...[AGENT_SDK, KERNELS, PTY].map((name) => join(staging, name))]
+  const folders = [etc, ...[COMPILED, KERNELS, PTY].map((name) => join(staging, name))]
   for (const folder of folders) await mkdir(folder, { recursive: true })
   // Execute-only makes the bridge's process non-dumpable: the agent runs under the same user and could
   // otherwise rewrite it through /proc/<pid>/mem.
@@ -125,7 +126,7 @@ async function readBridge(source: RuntimeSource): Promise<BridgeFiles> {
   const files = new Map([[BRIDGE, await readFile(source.bridge)]])
   const beside = dirname(source.bridge)
   const folders = {
-    [AGENT_SDK]: join(beside, AGENT_SDK),
+    [COMPILED]: join(beside, COMPILED),
     [KERNELS]: source.kernels ?? join(beside, KERNELS),
     [PTY]: join(beside, PTY),
   }

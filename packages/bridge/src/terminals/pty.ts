@@ -53,7 +53,7 @@ export function openPty(modulePath: string, { program, args, cwd, env, cols, row
 
 function loadNative(modulePath: string): NativePty {
   try {
-    return nodeModule().createRequire(import.meta.url)(modulePath) as NativePty
+    return nodeModule().createRequire(import.meta.filename)(modulePath) as NativePty
   } catch (error) {
     const reason = error instanceof Error ? error.message.split('\n', 1)[0] : String(error)
     throw new AshError('terminals_unavailable', `There are no terminals in this sandbox: ${reason}`)

@@ -100,17 +100,17 @@ export async function listGroups(folder: string): Promise<string[]> {
   return entries.filter((entry) => entry.isDirectory()).map((entry) => entry.name)
 }
 
-/** Kills until nothing is left: while one is killed another may be forked. */
-export async function killPids(folder: string): Promise<void> {
+/** Kills until nothing is left but the one that is spared: while one is killed another may be forked. */
+export async function killPids(folder: string, spared?: number): Promise<void> {
   for (let tries = 0; tries < REMOVE_TRIES; tries++) {
-    if (signalPids(folder) === 0) return
+    if (signalPids(folder, spared) === 0) return
     await sleep(Math.min(2 ** tries, REMOVE_RETRY_MS)) // Most are gone within a millisecond or two.
   }
 }
 
 /** Kills what is there now, and tells how much that was. */
-export function signalPids(folder: string): number {
-  const pids = readPidsNow(folder) ?? []
+export function signalPids(folder: string, spared?: number): number {
+  const pids = (readPidsNow(folder) ?? []).filter((pid) => pid !== spared)
   for (const pid of pids) {
     try {
       process.kill(pid, 'SIGKILL')

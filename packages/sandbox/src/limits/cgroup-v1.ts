@@ -16,15 +16,12 @@ import {
 } from './cgroup-files.ts'
 import { canFreeze, unifiedFreezer, v1Freezer } from './cgroup-freezer.ts'
 import type { CgroupMounts } from './cgroup-mounts.ts'
-import { moveExpecter } from './cgroup-moves.ts'
 import { encloseBelow } from './enclosure.ts'
 import type { LimitBackend, LimitGroup } from './limit-backend.ts'
 import { ALL_ENFORCED, type ResourceLimits } from './resource-limits.ts'
 
 const PERIOD_US = 100_000
 const NEEDED = ['memory', 'pids', 'cpu', 'freezer'] as const
-/** Those of them that refuse something; the freezer, and the group of version 2, only hold together. */
-const LIMITING = ['memory', 'pids', 'cpu']
 const MOVE_ROUNDS = 20
 
 /**
@@ -43,7 +40,6 @@ export async function openCgroupV1(mounts: CgroupMounts, prefix: string): Promis
   return {
     name: 'cgroup-v1',
     enforcement: ALL_ENFORCED,
-    expectStart: moveExpecter(mounts.v1.pids ?? ''),
     create: async (id, limits) => createGroup(all, id, limits),
     removeLeftovers: async () => {
       // In whichever hierarchy: a server may be killed while it makes or removes a group.
@@ -85,11 +81,12 @@ function groupOf(parents: Record<string, string>, id: string): LimitGroup {
     oomKills: readFieldNow(folder('memory'), 'memory.oom_control', 'oom_kill'),
     processesRefused: readFieldNow(folder('pids'), 'pids.events', 'max'),
   })
-  const others = Object.keys(parents).filter((controller) => !LIMITING.includes(controller))
   return {
     entrance: {
-      files: LIMITING.map((controller) => join(folder(controller), 'tasks')),
-      settle: () => moveRest(folder('pids'), others.map(folder)),
+      files: NEEDED.map((controller) => join(folder(controller), 'tasks')),
+      settle: async (entered) => {
+        if (hasUnified) await moveRest(folder('pids'), folder('unified'), entered)
+      },
     },
     ...freezer,
     hits,
@@ -106,11 +103,11 @@ function groupOf(parents: Record<string, string>, id: string): LimitGroup {
       ...hits(),
     }),
     enclose: (name, hostPid) => (hasUnified ? encloseBelow(folder('unified'), name, hostPid) : undefined),
-    async kill() {
+    async kill(entered) {
       if (hasUnified) await writeControl(folder('unified'), 'cgroup.kill', 1).catch(ignoreMissing)
-      signalPids(folder('pids')) // Before the thaw: nothing inside may run on.
+      signalPids(folder('pids'), entered) // Before the thaw: nothing inside may run on.
       freezer.thaw()
-      await killPids(folder('pids'))
+      await killPids(folder('pids'), entered)
     },
     async remove() {
       for (const controller of Object.keys(parents)) await removeGroup(folder(controller))
@@ -118,15 +115,13 @@ function groupOf(parents: Record<string, string>, id: string): LimitGroup {
   }
 }
 
-/** Moves whatever is in one group into the others as well; again while there is more, which may be forked meanwhile. */
-async function moveRest(from: string, others: string[]): Promise<void> {
+/** Moves the others of one group into another as well; again while there are more, which may be forked meanwhile. */
+async function moveRest(from: string, to: string, entered: number): Promise<void> {
   for (let round = 0; round < MOVE_ROUNDS; round++) {
-    const pids = readPidsNow(from) ?? []
-    const isMoved = others.map((folder) => new Set(readPidsNow(folder)))
-    if (pids.every((pid) => isMoved.every((group) => group.has(pid)))) return
-    for (const folder of others) {
-      for (const pid of pids) await writeControl(folder, 'cgroup.procs', pid).catch(ignoreEnded)
-    }
+    const moved = new Set(readPidsNow(to)).add(entered)
+    const left = (readPidsNow(from) ?? []).filter((pid) => !moved.has(pid))
+    if (left.length === 0) return
+    for (const pid of left) await writeControl(to, 'cgroup.procs', pid).catch(ignoreEnded)
   }
 }
 

@@ -46,11 +46,15 @@ export async function openCgroupV2(current: string, prefix: string): Promise<Lim
   } catch {
     return undefined
   }
+  const expectMove = moveExpecter(leaf)
   return {
     name: 'cgroup-v2',
     enforcement: ALL_ENFORCED,
-    expectStart: moveExpecter(leaf),
-    create: async (id, limits) => createGroup(join(parent, id), limits),
+    create: async (id, limits) => {
+      const group = createGroup(join(parent, id), limits)
+      expectMove() // Not before: while it waits, the kernel makes no groups.
+      return group
+    },
     removeLeftovers: async () => {
       for (const id of await listGroups(parent)) {
         const group = groupOf(join(parent, id))

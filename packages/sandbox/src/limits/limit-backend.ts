@@ -6,8 +6,6 @@ import type { ProcessEnforcement, ResourceLimits } from './resource-limits.ts'
 export interface LimitBackend {
   readonly name: 'cgroup-v2' | 'cgroup-v1' | 'rlimit'
   readonly enforcement: ProcessEnforcement
-  /** A sandbox is about to be made: what can be waited for ahead of that is begun. */
-  expectStart(): void
   create(id: string, limits: ResourceLimits): Promise<LimitGroup>
   /** Removes groups that a killed server left behind, with whatever still runs in them. */
   removeLeftovers(): Promise<void>
@@ -24,8 +22,11 @@ export interface LimitGroup extends Freezer {
   usage(): Promise<ResourceUsage>
   /** Read at once: asked of every sandbox every second, it must cost next to nothing. */
   hits(): LimitHits
-  /** Kills everything in the group, also what was stopped or ignores signals. */
-  kill(): Promise<void>
+  /**
+   * Kills everything in the group, also what was stopped or ignores signals; not the one that entered it, which
+   * ends by itself then and has to reap the first process inside: nobody else may.
+   */
+  kill(entered?: number): Promise<void>
   /** Host pids of what is inside, read at once. Undefined where nothing holds it together. */
   pids(): number[] | undefined
   /** Puts one of its processes, and all that will start, into a group of its own below. Undefined where it cannot. */
@@ -51,6 +52,6 @@ export interface ResourceUsage extends LimitHits {
 export interface Entrance {
   /** It writes 0 to each of these. */
   files: readonly string[]
-  /** Then it is taken into the groups that limit nothing, with what it has started; it may run meanwhile. */
-  settle(): Promise<void>
+  /** Then what it has started is taken into the group that limits nothing; it may run meanwhile. */
+  settle(entered: number): Promise<void>
 }

@@ -16,7 +16,6 @@ export function createRlimitBackend(hasOwnUsers: boolean): LimitBackend {
       openFiles: 'hard',
       fileSizeMb: 'hard',
     },
-    expectStart: () => {},
     create: async () => NO_GROUP,
     removeLeftovers: async () => {},
     close: async () => {},

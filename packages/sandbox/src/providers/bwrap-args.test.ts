@@ -9,8 +9,8 @@ const SPEC: BridgeSpec = {
   runtime: {
     dir: '/srv/ash/runtime/1',
     node: '/srv/ash/runtime/1/node',
-    bridge: '/srv/ash/runtime/1/bridge.mjs',
-    agentSdk: '/srv/ash/runtime/1/agent-sdk',
+    bridge: '/srv/ash/runtime/1/bridge',
+    compiled: '/srv/ash/runtime/1/compiled',
     kernels: '/srv/ash/runtime/1/kernels',
     pty: '/srv/ash/runtime/1/pty',
     claude: '/srv/ash/runtime/1/claude',
@@ -131,7 +131,7 @@ test.each(hosts)(
   },
 )
 
-test.each(['agentSdk', 'pty'] as const)('%s is bound beside the bridge, where there is one', (part) => {
+test.each(['compiled', 'pty'] as const)('%s is bound beside the bridge, where there is one', (part) => {
   const bind = ['--ro-bind', SPEC.runtime[part], SANDBOX_PATHS[part]]
   expect(optionsOn(MERGED)).toContainEqual(bind)
   const alone = { ...SPEC, runtime: { ...SPEC.runtime, [part]: undefined } }
@@ -146,7 +146,7 @@ test('without a bridge there is neither its program nor a socket, and no agentâ€
     tunnelSocket,
     agentDir,
     SPEC.runtime.bridge,
-    SPEC.runtime.agentSdk,
+    SPEC.runtime.compiled,
     SPEC.runtime.pty,
     SPEC.runtime.claude,
   ]

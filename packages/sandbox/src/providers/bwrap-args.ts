@@ -141,7 +141,7 @@ function rootFileSystem(spec: SandboxSpec | BridgeSpec, host: BwrapHost): string
 function bridgeFiles({ runtime, modelSocket, egressSocket, tunnelSocket }: BridgeSpec): string[] {
   return [
     ...['--ro-bind', runtime.bridge, SANDBOX_PATHS.bridge],
-    ...readOnly(runtime.agentSdk, SANDBOX_PATHS.agentSdk),
+    ...readOnly(runtime.compiled, SANDBOX_PATHS.compiled),
     ...readOnly(runtime.pty, SANDBOX_PATHS.pty),
     ...['--ro-bind', runtime.claude, SANDBOX_PATHS.claude],
     ...['--ro-bind', modelSocket, SANDBOX_PATHS.modelSocket],

@@ -9,9 +9,9 @@ export const SANDBOX_PATHS = {
   tunnelSocket: '/run/ash/tunnel.sock',
   nodeDir: '/opt/ash',
   node: '/opt/ash/node',
-  bridge: '/opt/ash/bridge.mjs',
+  bridge: '/opt/ash/bridge',
   /** Beside the bridge, under the name by which it asks for it. */
-  agentSdk: '/opt/ash/agent-sdk',
+  compiled: '/opt/ash/compiled',
   /** The programs that run code. */
   kernels: '/opt/ash/kernels',
   /** What makes terminals, for the bridge alone. */

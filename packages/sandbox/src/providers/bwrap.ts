@@ -33,11 +33,12 @@ const STATUS_FD = 5
 const SECCOMP_FD = 6
 const BLOCK_FD = 7
 /**
- * Enters the groups behind the descriptors from the seventh on, then becomes what its arguments say. A process moves
- * itself at once; to move another the kernel waits for all CPUs, as long as bubblewrap takes for everything.
+ * Enters the groups behind its input and the descriptors from the seventh on, then becomes what its arguments say. A
+ * process moves itself at once; to move another the kernel waits for all CPUs, as long as bubblewrap takes for
+ * everything. The input, because a shell knows no descriptors above the ninth.
  */
-const ENTER =
-  'echo 0 >&7 && echo 0 >&8 && echo 0 >&9 && exec 7>&- 8>&- 9>&- && unset PWD OLDPWD SHLVL && exec "$@"'
+const ENTER = `echo 0 >&0 && echo 0 >&7 && echo 0 >&8 && echo 0 >&9 &&
+exec 0</dev/null 7>&- 8>&- 9>&- && unset PWD OLDPWD SHLVL && exec "$@"`
 /** Sets the limits of single processes, then becomes bwrap. */
 const PRLIMIT = '/usr/bin/prlimit'
 
@@ -56,10 +57,7 @@ export function createBwrapProvider(
       enforcement: { ...backend.enforcement, diskMb, outputMbPerSecond: 'hard' },
     },
     check: () => checkBwrap(bwrap),
-    expectStart: () => {
-      backend.expectStart()
-      expectOutput()
-    },
+    expectStart: expectOutput,
     start: (spec) => under(spec, (launch) => startBridge(spec, launch)),
     startInterpreter: (spec, language) => {
       const command = interpreterCommand(language, programsInside(spec, language))
@@ -96,6 +94,7 @@ async function startBridge(spec: BridgeSpec, launch: Launch): Promise<SandboxPro
   const { child, fds } = spawnBwrap({ ...spec, env }, [SANDBOX_PATHS.node, SANDBOX_PATHS.bridge], launch, {
     stdout: 'ignore',
     stderr: 'pipe',
+    entrance: launch.group.entrance,
   })
   return watchProcess(child, { ...fds, bridgeFd: STREAM_FD }, launch.group)
 }
@@ -138,7 +137,7 @@ function spawnBwrap(
       : []
   const command = [PRLIMIT, ...rlimits, bwrap, '--args', String(ARGS_FD), '--', ...inside, ...program]
   const [first = '', ...rest] = entrance ? ['/bin/sh', '-c', ENTER, 'sh', ...command] : command
-  const doors = (entrance?.files ?? []).map((file) => openSync(file, 'w'))
+  const [firstDoor, ...doors] = (entrance?.files ?? []).map((file) => openSync(file, 'w'))
   const shields = openShields()
   try {
     // An empty environment and arguments by descriptor: PID 1 inside is bwrap itself, and its /proc entries are
@@ -147,7 +146,8 @@ function spawnBwrap(
       env: {},
       cwd: '/',
       stdio: shields.over([
-        ...(['ignore', stdout, stderr, 'pipe', 'pipe', 'pipe', 'pipe'] as const),
+        firstDoor ?? 'ignore',
+        ...([stdout, stderr, 'pipe', 'pipe', 'pipe', 'pipe'] as const),
         ...(entrance ? doors : ['pipe' as const]),
       ]),
       ...(spec.owner && { uid: spec.owner.uid, gid: spec.owner.gid }),
@@ -156,7 +156,7 @@ function spawnBwrap(
     return { child, fds: { statusFd: STATUS_FD, inputs, ...blocked } }
   } finally {
     shields.close()
-    for (const door of doors) closeSync(door)
+    for (const door of [firstDoor, ...doors]) if (door !== undefined) closeSync(door)
   }
 }
 

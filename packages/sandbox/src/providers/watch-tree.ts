@@ -70,7 +70,7 @@ export async function watchTree(
   }
   await Promise.race([init.isKnown, exited])
   const rootPid = init.pid() ?? child.pid ?? 0
-  const placed = (fds.isInside ? group.entrance?.settle() : group.add(rootPid))?.catch(
+  const placed = (fds.isInside ? group.entrance?.settle(child.pid ?? 0) : group.add(rootPid))?.catch(
     (error: NodeJS.ErrnoException) => {
       // Dead already, as its exit says; its group may be gone as well.
       if (error.code === 'ESRCH' || child.exitCode !== null || child.signalCode !== null) return
@@ -80,6 +80,7 @@ export async function watchTree(
   )
   // Under its limits it is either way. What only holds it together may come while it starts.
   if (!fds.isInside) await placed
+  const settled = Promise.resolve(placed).catch(() => {}) // What fails has killed it.
   const block = streamOf(child, fds.blockFd) as Writable | undefined
   block?.on('error', () => {})
   block?.end('\0')
@@ -88,14 +89,17 @@ export async function watchTree(
     rootPid,
     ended: ended.promise,
     exited,
-    settled: Promise.resolve(placed).catch(() => {}), // What fails has killed it.
+    settled,
     // One that fails exits; killed, it has no time to tell.
     hasRun: () => child.signalCode !== null || init.hasRun(),
     usage: async () => atEnd ?? group.usage(),
     hits: () => atEnd ?? group.hits(),
     pids: () => group.pids(),
     enclose: (name, hostPid) => group.enclose(name, hostPid),
-    freeze: () => group.freeze(),
+    freeze: async () => {
+      await settled // Outside of the group that freezes, a part of it would run on.
+      return group.freeze()
+    },
     thaw: () => group.thaw(),
     async kill() {
       // An init that a starting bwrap has not let go yet outlives a killed bwrap for ever, so its pid comes first.
@@ -107,7 +111,7 @@ export async function watchTree(
         if (pid === undefined || !tryKill(pid)) child.kill('SIGKILL')
       }
       // Each one, not only init: the others would run on for a moment, also those that were frozen until now.
-      await group.kill()
+      await group.kill(child.pid)
       await gone.promise
     },
   }

@@ -325,7 +325,7 @@ writable() { if touch "$1/x" 2> /dev/null; then echo yes; else echo no; fi; }
 exists() { if [ -e "$1" ]; then echo yes; else echo no; fi; }
 printf '{"uid":"%s","cap":"%s","bound":"%s","nnp":"%s","seccomp":"%s",' "$(id -u)" "$(field CapEff)" "$(field CapBnd)" "$(field NoNewPrivs)" "$(field Seccomp)"
 printf '"net":"%s","run":"%s",' "$(sed -n 's/^ *\\(.*\\):.*/\\1/p' /proc/net/dev | xargs)" "$(ls -A /run/ash 2> /dev/null | xargs)"
-printf '"bridge":"%s","kernels":"%s","workspace":"%s",' "$(exists /opt/ash/bridge.mjs)" "$(writable /opt/ash/kernels)" "$(writable /workspace)"
+printf '"bridge":"%s","kernels":"%s","workspace":"%s",' "$(exists /opt/ash/bridge)" "$(writable /opt/ash/kernels)" "$(writable /workspace)"
 printf '"doors":"%s",' "$(ls -l /proc/$$/fd /proc/1/fd 2> /dev/null | grep -c tasks)"
 printf '"sockets":"%s","init":"%s"}' "$(ls -l /proc/$$/fd | grep -c socket)" "$(tr -d '\\0' < /proc/1/environ | wc -c)"
 `

@@ -34,7 +34,7 @@ export interface FaultPlan {
   readStored: ReadStored
 }
 
-const COMMANDS = { bridge: '/opt/ash/node /opt/ash/bridge.mjs', claude: '/opt/ash/claude' }
+const COMMANDS = { bridge: '/opt/ash/node /opt/ash/bridge', claude: '/opt/ash/claude' }
 
 /** A session with a sender, a plain reader and a client process, one of which or whose server dies in most turns. */
 export class FaultSession {
