@@ -146,6 +146,26 @@ describe('a database that another process has locked while a turn runs', () => {
     expect(await expectInOrder(turn.sent, next)).toEqual(['internal_error', 'done'])
   })
 
+  test('a session that is resumed meanwhile runs, and that is stored as soon as it can be', async () => {
+    const { sessions } = server.client
+    await sessions.pause(sessionId)
+    const lock = await lockDatabase(server.dataDir)
+    expect((await sessions.resume(sessionId)).resumed).toBe('warm')
+    expect((await sessions.exec(sessionId, { command: 'echo awake' })).stdout).toBe('awake\n')
+    expect((await server.client.sessions.list()).sessions.map(({ status }) => status)).toEqual(['paused'])
+    const got = sessions.get(sessionId)
+    const paused = sessions.pause(sessionId)
+    await lock.release()
+    expect((await got).status).toBe('active')
+    expect((await paused).status).toBe('paused')
+    const statuses = (await sessions.events(sessionId, { types: ['status'] })).events.slice(-3)
+    expect(statuses.map(({ data }) => data)).toEqual([
+      { status: 'paused' },
+      { status: 'active' },
+      { status: 'paused' },
+    ])
+  })
+
   test('for longer, while a sandbox at rest dies: the session can be woken again', async () => {
     const lock = await lockDatabase(server.dataDir)
     for (const { pid, command } of await server.listSandboxProcesses())

@@ -97,7 +97,9 @@ test('nothing acknowledged is lost either where the server is killed again and a
 async function watchSandboxes(server: TestServer, untilMs: number): Promise<number> {
   const list = async () => {
     const processes = await server.listSandboxProcesses()
-    return new Set(processes.filter(({ command }) => command.includes('/opt/ash/bridge')).map(({ uid }) => uid))
+    return new Set(
+      processes.filter(({ command }) => command.includes('/opt/ash/bridge')).map(({ uid }) => uid),
+    )
   }
   let most = 0
   for (let before = await list(); performance.now() < untilMs; ) {

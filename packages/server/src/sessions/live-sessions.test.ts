@@ -1,8 +1,13 @@
-import { expect, test } from 'vitest'
-import { type LiveSession, LiveSessions } from './live-sessions.ts'
+import { expect, test, vi } from 'vitest'
+import { asGuest, beginLeaving, type LiveSession, LiveSessions } from './live-sessions.ts'
 
 const liveSession = (sessionId: string, isClosed = false, gone = Promise.resolve()) =>
-  ({ fence: { sessionId }, sandbox: { bridge: { isClosed } }, gone }) as unknown as LiveSession
+  ({
+    fence: { sessionId },
+    sandbox: { bridge: { isClosed } },
+    gone,
+    guests: new Set(),
+  }) as unknown as LiveSession
 
 const noThaw = async () => {
   throw new Error('nothing is frozen')
@@ -119,4 +124,19 @@ test('a frozen session is thawed once, and one that is leaving is waited for', a
   const next = liveSession('a')
   expect(await sessions.wake('a', async () => next, noThaw)).toBe(next)
   await leaving
+})
+
+test('guests are sent away when the session is leaving, also one that comes late', async () => {
+  const live = liveSession('a')
+  const stay = () => {
+    const { promise, resolve } = Promise.withResolvers<void>()
+    return asGuest(live, resolve, () => promise)
+  }
+  const early = stay()
+  const fail = () => Promise.reject(new Error('lost'))
+  await expect(asGuest(live, vi.fn(), fail)).rejects.toThrow('lost')
+  expect(live.guests.size).toBe(1)
+  beginLeaving(live)
+  await Promise.all([early, stay()])
+  expect(live.guests.size).toBe(0)
 })

@@ -49,12 +49,16 @@ export interface LiveSession {
   isPaused: boolean
   /** It is being paused or evicted: whoever wants it awake waits until that is over. */
   isLeaving: boolean
+  /** What sends away those who use it for as long as they look: nothing should wait for them. */
+  guests: Set<() => void>
   /** Cuts the wait for its turn short, for whoever cannot wait. */
   hurry: AbortController
   /** Checkpoints are saved after each turn, not only when it pauses. */
   savesTurns: boolean
   /** The checkpoint being saved; settles without error. The next turn waits for it. */
   saving: Promise<unknown> | undefined
+  /** That it is awake again is being stored; settles without error. Every other change waits for it. */
+  storing: Promise<void> | undefined
   /** Settles when the sandbox has ended and it is settled what became of the session. */
   gone: Promise<void>
 }
@@ -117,13 +121,22 @@ export class LiveSessions {
   /** Runs `change` when no other change of the session is under way. */
   async exclusive<Result>(sessionId: string, change: () => Promise<Result>): Promise<Result> {
     const before = this.#queues.get(sessionId) ?? Promise.resolve()
-    const result = before.then(change, change)
+    const result = before.then(
+      () => this.#changeStored(sessionId, change),
+      () => this.#changeStored(sessionId, change),
+    )
     this.#queues.set(sessionId, result)
     try {
       return await result
     } finally {
       if (this.#queues.get(sessionId) === result) this.#queues.delete(sessionId)
     }
+  }
+
+  async #changeStored<Result>(sessionId: string, change: () => Promise<Result>): Promise<Result> {
+    const storing = this.#live.get(sessionId)?.storing
+    if (storing !== undefined) await storing
+    return change()
   }
 
   /** Takes the session out, if it is this one. Whoever gets `true` is the one to say what became of it. */
@@ -167,6 +180,29 @@ export class LiveSessions {
     } finally {
       this.#waking.delete(sessionId)
     }
+  }
+}
+
+/** From here on whoever wants the session awake waits, and its guests are sent away. */
+export function beginLeaving(live: LiveSession): void {
+  live.isLeaving = true
+  for (const sendAway of live.guests) sendAway()
+}
+
+/** For work that has no end of its own: `sendAway` is called when the session is to be paused or ended. */
+export async function asGuest(
+  live: LiveSession,
+  sendAway: () => void,
+  work: () => Promise<void>,
+): Promise<void> {
+  live.guests.add(sendAway)
+  try {
+    const done = work()
+    // Since before the guest came.
+    if (live.isLeaving) sendAway()
+    await done
+  } finally {
+    live.guests.delete(sendAway)
   }
 }
 

@@ -14,6 +14,7 @@ import type { OutsideWrites } from '../checkpoints/outside-writes.ts'
 import type { Uploads } from '../checkpoints/uploads.ts'
 import type { Db } from '../db/open-db.ts'
 import type { SecretBox } from '../db/secret-box.ts'
+import type { PackageInstalls } from '../packages/package-installs.ts'
 import type { WarmSpares } from '../sandboxes/warm-spares.ts'
 import type { EventLogs } from './event-log.ts'
 import type { LiveSessions } from './live-sessions.ts'
@@ -72,6 +73,7 @@ export interface SessionDeps {
   live: LiveSessions
   waiting: WaitingTurns
   sends: SendsUnderWay
+  installs: PackageInstalls
   /** Ends what runs for a session that has no sandbox of its own. Set by whoever runs executions. */
   cancelRuns?: (sessionId: string, reason: string) => Promise<void>
 }

@@ -2,7 +2,7 @@ import { faultPoint, parsePolicy, sessionDirs } from '@ash-ai/sandbox'
 import type { SessionPatch } from '@ash-ai/shared'
 import { deleteCheckpoints } from '../checkpoints/checkpoint-queries.ts'
 import { assertCredentials } from '../credentials/credential-queries.ts'
-import type { LiveSession } from './live-sessions.ts'
+import { beginLeaving, type LiveSession } from './live-sessions.ts'
 import { getOpenSession } from './open-session.ts'
 import type { SessionDeps } from './session-deps.ts'
 import { noteStatus } from './session-notes.ts'
@@ -58,7 +58,7 @@ export async function endSession(
     if (row.status === 'ended') return row
     const live = deps.live.get(sessionId)
     // Messages that come now wait, and then hear that it has ended.
-    if (live) live.isLeaving = true
+    if (live) beginLeaving(live)
     try {
       const change = { sandbox_id: null, ended_at: Date.now() }
       const ended = await moveSession(deps.db, fenceOf(row), 'ended', change)

@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { faultPoint } from '@ash-ai/sandbox'
 import { AshError } from '@ash-ai/shared'
 import { noteUnsaved, saveLive } from '../checkpoints/save-checkpoint.ts'
-import { isBusy, type LiveSession, noteUse } from './live-sessions.ts'
+import { beginLeaving, isBusy, type LiveSession, noteUse } from './live-sessions.ts'
 import { getOpenSession } from './open-session.ts'
 import type { SessionDeps } from './session-deps.ts'
 import { noteStatus } from './session-notes.ts'
@@ -31,7 +31,7 @@ export function pauseSession(
     const live = deps.live.get(sessionId)
     if (!live) return row.status === 'paused' ? row : notePaused(deps, row)
     if (live.isPaused) return stops ? dropFrozen(deps, live, row) : row
-    live.isLeaving = true
+    beginLeaving(live)
     try {
       await settleWork(live)
       await saveForPause(deps, live)

@@ -131,6 +131,7 @@ export async function stopSessions(deps: SessionDeps, deadlineMs: number): Promi
   await deps.waiting.settled()
   for (const live of mine) {
     const { tenantId, sessionId } = live.fence
+    await live.storing
     // Left as it is where the end of its turn could not be stored: the next start stores it.
     if ((await findOpenTurn(deps.db, tenantId, sessionId)) !== undefined) continue
     await moveSession(deps.db, live.fence, 'paused', { sandbox_id: null })

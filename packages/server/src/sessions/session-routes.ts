@@ -70,7 +70,11 @@ export function registerSessionRoutes(app: FastifyInstance, deps: SessionDeps): 
   routes.get(
     '/api/sessions/:id',
     { schema: { tags, summary: 'Read a session', params: Params, response: { 200: OneSession } } },
-    async (request) => ({ session: show(await getSession(deps.db, request.tenantId, request.params.id)) }),
+    async ({ tenantId, params }) => {
+      // Whoever has resumed a session is not to find it paused.
+      await deps.live.get(params.id)?.storing
+      return { session: show(await getSession(deps.db, tenantId, params.id)) }
+    },
   )
 
   routes.patch(

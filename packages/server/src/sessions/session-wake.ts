@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto'
+import { setImmediate as nextPhase } from 'node:timers/promises'
 import { Budget, type BudgetState, parsePolicy, type Sandbox, sessionDirs } from '@ash-ai/sandbox'
 import {
   type AgentConfig,
@@ -25,6 +26,7 @@ import type { SessionDeps } from './session-deps.ts'
 import { noteEvent, noteStatus } from './session-notes.ts'
 import { evictSession } from './session-pause.ts'
 import {
+  type Fence,
   fenceOf,
   getSession,
   ignoreConflict,
@@ -108,9 +110,10 @@ async function wakeSession(
     }
   }
   return deps.live.wake(sessionId, start, async (live) => {
-    if (!isResume) assertWakes(await getOpenSession(deps.db, tenantId, sessionId), isResume)
-    const row = await thawSession(deps, live)
-    onThawed?.(row)
+    const row = await getOpenSession(deps.db, tenantId, sessionId)
+    assertWakes(row, isResume)
+    thawSession(deps, live, row)
+    onThawed?.({ ...row, status: 'active' })
   })
 }
 
@@ -120,24 +123,33 @@ function assertWakes({ id, status, auto_resume }: SessionRow, isResume: boolean)
   throw new AshError('session_paused', `Session ${id} is ${status}. Resume it first.`)
 }
 
-/** A session that was paused and kept its sandbox goes on where it was. */
-async function thawSession(deps: SessionDeps, live: LiveSession): Promise<SessionRow> {
-  // Together: what a host may not change, it may not note either.
-  const stored = Promise.all([
-    moveSession(deps.db, live.fence, 'active', {}, ['active', 'paused']),
-    noteStatus(deps, live.fence, 'active'),
-  ])
+/**
+ * A session that was paused and kept its sandbox goes on where it was. Nobody waits until that is stored: should the
+ * server die first, the session is paused afterwards, as every session of a server that died.
+ */
+function thawSession(deps: SessionDeps, live: LiveSession, { owner_id, epoch }: SessionRow): void {
+  if (owner_id !== live.fence.ownerId || epoch !== live.fence.epoch) throw takenOver(live.fence)
   live.sandbox.thaw()
-  const [row] = await stored.catch(async (error: unknown) => {
-    await live.sandbox.freeze()
-    throw error
-  })
   live.isPaused = false
   live.isLeaving = false
   live.cameBy = 'warm'
   deps.metrics.resumes.inc({ path: 'warm' })
-  return row
+  live.storing = storeThaw(deps, live).finally(() => {
+    live.storing = undefined
+  })
 }
+
+async function storeThaw(deps: SessionDeps, { fence, sandbox }: LiveSession): Promise<void> {
+  await nextPhase() // In which whoever asked for it has been answered.
+  const isStored =
+    (await storeEventually(deps, () => moveSession(deps.db, fence, 'active', {}, ['active', 'paused']))) &&
+    (await storeEventually(deps, () => noteStatus(deps, fence, 'active')))
+  // What a host may not change, it may not go on with either.
+  if (!isStored && !deps.live.isClosed) sandbox.bridge.close(takenOver(fence))
+}
+
+const takenOver = ({ sessionId }: Fence) =>
+  new AshError('session_conflict', `Session ${sessionId} cannot go on here any more`)
 
 async function startLiveSession(deps: SessionDeps, row: SessionRow): Promise<LiveSession> {
   await deps.assertSandboxing()
@@ -202,9 +214,11 @@ export async function becomeLive(
       seenTraffic: 0,
       isPaused: false,
       isLeaving: false,
+      guests: new Set(),
       hurry: new AbortController(),
       savesTurns: savesTurns(row),
       saving: undefined,
+      storing: undefined,
       gone: Promise.resolve(),
     }
     live.gone = watchSandbox(deps, live)
@@ -318,6 +332,7 @@ async function watchSandbox(deps: SessionDeps, live: LiveSession): Promise<void>
   await live.turn?.ended
   // A checkpoint that was begun must not be stored after what becomes of the session next.
   await live.saving
+  await live.storing
   if (!deps.live.release(live)) return
   deps.log.warn({ sessionId: live.fence.sessionId, sandboxId: live.sandbox.id, code }, 'sandbox ended')
   if (wasPaused) {

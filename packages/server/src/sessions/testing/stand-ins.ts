@@ -18,6 +18,7 @@ export function wakeWith(sessions: LiveSessions, sessionId: string, live: object
     uses: 0,
     isPaused: false,
     isLeaving: false,
+    guests: new Set(),
     savesTurns: false,
     ...live,
   })
