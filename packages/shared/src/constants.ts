@@ -35,4 +35,8 @@ export const MAX_TERMINAL_SIDE = 1000
 /** Of what a terminal says or is told, in one piece. */
 export const MAX_TERMINAL_BYTES = 32 * 1024
 
+/** In a workspace, by convention: what a client configures an agent with, and what it knows between runs. */
+export const AGENT_CONFIG_FILE = 'agent/config.json'
+export const AGENT_STATE_FILE = 'agent/state.json'
+
 export const DEFAULT_TENANT = 'default'

@@ -129,6 +129,36 @@ export {
   ViewerControl,
 } from './api/terminal-schemas.ts'
 export {
+  type BridgeCommand,
+  decodeCommand,
+  type ExecResult,
+  type ExecuteResult,
+  type PermissionDecision,
+  type SessionSetup,
+  type StartResult,
+  type TerminalExit,
+  type TerminalRead,
+  type TerminalSize,
+  type TerminalStart,
+  TUNNEL_TOKEN_BYTES,
+  type TunnelResult,
+} from './bridge-commands.ts'
+export {
+  type BridgeEvent,
+  bridgeError,
+  decodeEvent,
+  encodeLine,
+  encodeMessage,
+  type MessageEvent,
+  type OutputStream,
+  type PermissionRequestEvent,
+  type TerminalEvent,
+  type TurnDone,
+  UNSOLICITED,
+} from './bridge-events.ts'
+export {
+  AGENT_CONFIG_FILE,
+  AGENT_STATE_FILE,
   DEFAULT_EXEC_TIMEOUT_MS,
   DEFAULT_HOST,
   DEFAULT_PORT,
@@ -152,6 +182,7 @@ export {
   MAX_TERMINALS,
   STUCK_CLIENT_TIMEOUT_MS,
 } from './constants.ts'
+export { toTemplateName } from './environment-name.ts'
 export { AshError, ERRORS, type ErrorCode, type ErrorDetail, isAshError, isErrorCode } from './errors.ts'
 export {
   EXECUTION_STATUSES,
@@ -191,32 +222,6 @@ export { brokenChannel, NO_USAGE, type ProcessExit, type RunUsage } from './inte
 export type { ReadableEnd, TakePiece } from './interpreter-output.ts'
 export { decodeEnd, decodeReply, encodeDisplay } from './interpreter-replies.ts'
 export { LineSplitter, ProtocolError } from './line-splitter.ts'
-export {
-  type BridgeCommand,
-  type BridgeEvent,
-  bridgeError,
-  decodeCommand,
-  decodeEvent,
-  type ExecResult,
-  type ExecuteResult,
-  encodeLine,
-  encodeMessage,
-  type MessageEvent,
-  type OutputStream,
-  type PermissionDecision,
-  type PermissionRequestEvent,
-  type SessionSetup,
-  type StartResult,
-  type TerminalEvent,
-  type TerminalExit,
-  type TerminalRead,
-  type TerminalSize,
-  type TerminalStart,
-  TUNNEL_TOKEN_BYTES,
-  type TunnelResult,
-  type TurnDone,
-  UNSOLICITED,
-} from './protocol.ts'
 export {
   canFollow,
   SANDBOX_STATES,

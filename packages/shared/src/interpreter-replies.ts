@@ -1,6 +1,6 @@
 import { MAX_INTERPRETER_LINE_BYTES, MAX_RESULT_BYTES, type MimeBundle, type RunEnd } from './interpreter.ts'
+import { isObject, parseObject } from './json-object.ts'
 import { ProtocolError } from './line-splitter.ts'
-import { parseObject } from './protocol.ts'
 
 /** A line of an interpreter. Everything inside may have written it: reading one throws `ProtocolError` and nothing else. */
 export type InterpreterReply =
@@ -78,9 +78,6 @@ function decodeError(error: unknown): NonNullable<RunEnd['error']> {
 
 const isExitCode = (value: unknown): value is number =>
   Number.isInteger(value) && Math.abs(value as number) < 2 ** 32
-
-const isObject = (value: unknown): value is Record<string, unknown> =>
-  typeof value === 'object' && value !== null && !Array.isArray(value)
 
 const hasOnly = (value: object, keys: string[]) => Object.keys(value).every((key) => keys.includes(key))
 

@@ -5,6 +5,7 @@ import _ast
 FUTURE_FLAGS = 0x1FE0000
 
 Kernel = kernel.Kernel
+results = kernel.part('results')
 
 
 def run_cell(request, filename):
@@ -28,14 +29,14 @@ def ends_in_semicolon(code, last):
 
 
 def show_value(value):
-    bundle = None if value is None else kernel.bundle_of(value)
+    bundle = None if value is None else results.bundle_of(value)
     if bundle and 'image/png' in bundle:
         kernel.part('displays').close_figure(value)  # Shown once: as the value.
-    kernel.show_figures()
+    results.show_figures()
     if bundle is None:
         return
-    kernel.show(bundle, is_value=True)
+    results.show(bundle, is_value=True)
     try:
-        kernel.send('{"result":%s}' % kernel.result_json(value))
+        kernel.part('channel').send('{"result":%s}' % results.result_json(value))
     except kernel.RunFailure:
         pass  # What is shown of it has to do.

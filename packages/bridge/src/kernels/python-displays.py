@@ -19,7 +19,7 @@ METHODS = {
     'application/json': '_repr_json_',
 }
 
-errors = kernel.part('errors')
+channel, errors, results = kernel.part('channel'), kernel.part('errors'), kernel.part('results')
 
 
 def make_bundle(value):
@@ -63,7 +63,7 @@ def add_part(bundle, mime, data):
     if isinstance(data, (bytes, bytearray)):
         is_binary = mime.startswith('image/') and 'svg' not in mime
         data = base64_of(data) if is_binary else data.decode()
-    kernel.to_json(data)  # Raises unless it is JSON.
+    channel.to_json(data)  # Raises unless it is JSON.
     bundle[mime] = data
 
 
@@ -75,7 +75,7 @@ def add_json(bundle, value):
     if not isinstance(value, (dict, list, tuple)) or 'application/json' in bundle:
         return
     try:
-        kernel.result_json(value)
+        results.result_json(value)
         bundle['application/json'] = value
     except Exception:
         pass  # It is shown as text only.
@@ -134,13 +134,13 @@ def show_figures(*_arguments, **_options):
     for number in pyplot.get_fignums():
         figure = pyplot.figure(number)
         try:
-            kernel.display(figure)
+            results.display(figure)
         finally:
             pyplot.close(figure)
 
 
 def show_figure(figure, *_arguments, **_options):
-    kernel.display(figure)
+    results.display(figure)
 
 
 def patch_pyplot(pyplot):

@@ -28,7 +28,7 @@ def exit_end(reason, kind):
         message = f'The code ended itself with {reason if is_text else code}'
         return {'error': {'name': 'SystemExit', 'message': message[:1000]}}, code
     if is_text:
-        kernel.print_safely(reason)
+        kernel.part('streams').print_safely(reason)
     return ({'exitCode': code} if kind == 'code' else {}), code
 
 
