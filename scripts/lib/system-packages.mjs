@@ -1,5 +1,5 @@
-// What has to come from the operating system: bubblewrap and Python, and for the tests PostgreSQL's server and a few
-// tools and libraries.
+// What has to come from the operating system: bubblewrap and Python, and for the tests PostgreSQL's server, a browser and
+// a few tools and libraries.
 import { existsSync, readdirSync } from 'node:fs'
 import { delimiter, join } from 'node:path'
 import { run } from './processes.mjs'
@@ -31,6 +31,19 @@ const PYTHON_LIBRARIES = ['numpy', 'pandas', 'matplotlib'].map((library) => ({
   isPresent: async () => existsSync(join('/usr/lib/python3/dist-packages', library)),
 }))
 
+/** What the tests look at pages with. */
+export const findBrowser = () =>
+  ['/usr/bin/chromium', '/usr/bin/google-chrome'].find((path) => existsSync(path))
+const BROWSER = { name: 'chromium', isPresent: async () => findBrowser() !== undefined }
+
+const FOR_TESTS = [
+  { name: 'postgresql', isPresent: hasPostgres },
+  BROWSER,
+  ...TEST_TOOLS,
+  ...PACKAGE_TOOLS,
+  ...PYTHON_LIBRARIES,
+]
+
 /** Makes sure they are there, or throws saying what to run. Returns a word on what was found. */
 export async function ensureSystemPackages({ forTests }) {
   if (process.platform === 'darwin') {
@@ -42,9 +55,7 @@ export async function ensureSystemPackages({ forTests }) {
     { name: 'bubblewrap', isPresent: async () => (await bwrapVersion()) !== undefined },
     // The host's own, which sandboxes see: one of a version manager in somebody's home they do not.
     { name: 'python3', isPresent: async () => existsSync('/usr/bin/python3') },
-    ...(forTests
-      ? [{ name: 'postgresql', isPresent: hasPostgres }, ...TEST_TOOLS, ...PACKAGE_TOOLS, ...PYTHON_LIBRARIES]
-      : []),
+    ...(forTests ? FOR_TESTS : []),
   ]
   await ensurePackages(needed)
   return describeBwrap(await bwrapVersion())

@@ -1,17 +1,13 @@
 import { createHash, randomBytes } from 'node:crypto'
 import { once } from 'node:events'
-import { readFile } from 'node:fs/promises'
-import { join } from 'node:path'
 import { json, text } from 'node:stream/consumers'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { createAppSession, leaveRunning, APP_PORT as PORT } from './support/inside-programs.ts'
 import { addTenant } from './support/pool-view.ts'
 import { PreviewClient } from './support/preview-client.ts'
 import { rawRequest } from './support/raw-http.ts'
 import { eventually } from './support/sandbox-processes.ts'
 import { startTestServer, type TestServer } from './support/test-server.ts'
-
-const APP = join(import.meta.dirname, 'support/preview-app.py')
-const PORT = 8000
 
 let server: TestServer
 let sessionId: string
@@ -21,25 +17,7 @@ beforeAll(async () => {
 })
 afterAll(() => server.close())
 
-/** Leaves a program running: one that has not left the group of the command when that ends is killed with it. */
-async function runOn(id: string, ...words: string[]): Promise<void> {
-  const quiet = 'stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL'
-  const script = `from subprocess import *; Popen(${JSON.stringify(words)}, start_new_session=True, ${quiet})`
-  const { exitCode } = await server.client.sessions.exec(id, { command: `python3 -c '${script}'` })
-  expect(exitCode).toBe(0)
-}
-
-/** A session in which the app runs. */
-async function createWithApp(options: { idleTimeout?: number } = {}): Promise<string> {
-  const { id } = await server.client.sessions.create({ template: 'python', ...options })
-  await server.client.files.write(id, 'app.py', await readFile(APP))
-  await runOn(id, 'python3', 'app.py', String(PORT))
-  await eventually(
-    () => server.client.ports.list(id),
-    (ports) => ports.some(({ port }) => port === PORT),
-  )
-  return id
-}
+const createWithApp = (options: { idleTimeout?: number } = {}) => createAppSession(server.client, options)
 
 const linkTo = async (id: string, port = PORT, options: { expiresIn?: number; wake?: boolean } = {}) =>
   new PreviewClient(await server.client.ports.link(id, port, options))
@@ -65,7 +43,7 @@ test('ports are those on which the session’s own programs listen', async () =>
 test('a page is there as soon as something serves it, whatever that speaks', async () => {
   const port = PORT + 10
   await server.client.files.write(sessionId, 'site/index.html', '<h1>From inside</h1>')
-  await runOn(sessionId, 'python3', '-m', 'http.server', String(port), '-d', 'site')
+  await leaveRunning(server.client, sessionId, ['python3', '-m', 'http.server', String(port), '-d', 'site'])
   const preview = await enter(sessionId, port)
   const page = await eventually(
     () => preview.get('/'),
@@ -169,6 +147,10 @@ describe('what goes inside', () => {
     expect(await preview.get('/', { 'sec-fetch-site': 'cross-site' })).toMatchObject({ status: 403 })
     const followed = { 'sec-fetch-site': 'cross-site', 'sec-fetch-mode': 'navigate' }
     expect(await preview.get('/', followed)).toMatchObject({ status: 200 })
+    const policyFor = async (headers = {}) =>
+      (await preview.get('/', headers)).headers['cross-origin-resource-policy']
+    expect(await policyFor()).toBe('same-origin')
+    expect(await policyFor({ 'sec-fetch-site': 'same-origin' })).toBeUndefined()
   })
 })
 
@@ -184,8 +166,9 @@ describe('streams', () => {
       () => seen,
       (now) => now === 'data: first\n\n',
     )
+    const ended = once(events, 'end')
     await preview.get('/go')
-    await once(events, 'end')
+    await ended
     expect(seen).toBe('data: first\n\ndata: second\n\n')
   })
 

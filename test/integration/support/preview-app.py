@@ -6,6 +6,7 @@ from urllib.parse import parse_qs, urlsplit
 
 PORT = int(sys.argv[1])
 go = threading.Event()
+received = []
 
 
 class App(BaseHTTPRequestHandler):
@@ -24,6 +25,7 @@ class App(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def do_GET(self):
+        received.append(f"{self.command} {self.path}")
         url = urlsplit(self.path)
         route = getattr(self, "get_" + url.path.strip("/"), None)
         if route:
@@ -32,6 +34,19 @@ class App(BaseHTTPRequestHandler):
 
     def get_headers(self, _):
         self.answer(json.dumps([list(pair) for pair in self.headers.items()]).encode(), "application/json")
+
+    def get_received(self, _):
+        self.answer(json.dumps(received).encode(), "application/json")
+
+    def get_page(self, _):
+        with open("page.html", "rb") as page:
+            self.answer(page.read(), "text/html")
+
+    def get_open(self, _):
+        """For any page that asks, as many servers for development have it; and a script."""
+        origin = self.headers.get("origin", "*")
+        allow = {"access_control_allow_origin": origin, "access_control_allow_credentials": "true"}
+        self.answer(b"window.stolen = 'a script'", "text/javascript", **allow)
 
     def get_redirect(self, _):
         self.answer(b"", status=302, location=f"http://localhost:{PORT}/there")
@@ -88,6 +103,7 @@ class App(BaseHTTPRequestHandler):
         self.close_connection = True
 
     def do_POST(self):
+        received.append(f"{self.command} {self.path}")
         digest, left = hashlib.sha256(), int(self.headers.get("content-length", 0))
         size = left
         while left > 0:

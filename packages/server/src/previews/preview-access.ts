@@ -1,8 +1,6 @@
-import { hash, timingSafeEqual } from 'node:crypto'
 import type { IncomingMessage } from 'node:http'
-import { DEFAULT_TENANT, isAshError } from '@ash-ai/shared'
-import { findTenantByKeyHash } from '../api-keys/api-key-queries.ts'
-import type { Db } from '../db/open-db.ts'
+import { isAshError } from '@ash-ai/shared'
+import { type AuthOptions, findTenant } from '../http/auth.ts'
 import { type PreviewTarget, parsePreviewHost } from './preview-address.ts'
 import { openPreview, type PreviewClaims } from './preview-links.ts'
 import { needsLink, PreviewRefusal } from './preview-refusal.ts'
@@ -14,10 +12,7 @@ const COOKIE = 'ash_preview'
 const SECURE_COOKIE = `__Host-${COOKIE}`
 export const isOwnCookie = (name: string) => name === COOKIE || name === SECURE_COOKIE
 
-export interface AccessDeps {
-  db: Db
-  /** ASH_API_KEY. */
-  apiKey?: string | undefined
+export interface AccessDeps extends AuthOptions {
   linkKey: Buffer
   base: URL
 }
@@ -69,12 +64,6 @@ function takeToken(url: string): { path: string; token: string | undefined } {
 
 const isPlainRead = ({ method, headers }: IncomingMessage) =>
   (method === 'GET' || method === 'HEAD') && headers.upgrade === undefined
-
-async function findTenant({ db, apiKey }: AccessDeps, key: string): Promise<string | undefined> {
-  const digest = hash('sha256', key, 'buffer')
-  if (apiKey !== undefined && timingSafeEqual(digest, hash('sha256', apiKey, 'buffer'))) return DEFAULT_TENANT
-  return findTenantByKeyHash(db, digest.toString('hex'))
-}
 
 /** Of any that opens: a page of another preview may have set one of the same name. */
 function claimsOfCookies(

@@ -104,6 +104,7 @@ class Previews {
       if (!target) throw noSuchPreview(base)
       const admission = await admit(this.#access, request, target)
       if (admission.cookie !== undefined) return redirect(request, response, admission)
+      keepFromOthers(request, response)
       const { path } = admission
       const headers = headersInside(request, target, admission, base)
       const known = target
@@ -129,6 +130,12 @@ class Previews {
     const facts = { ...target, method, ...(headersSent && { statusCode }), ms }
     this.#sessions.log.info(facts, 'preview request')
   }
+}
+
+/** Over plain http most browsers do not say whose page asks. Then they are told which may use the answer. */
+function keepFromOthers({ headers }: http.IncomingMessage, response: http.ServerResponse): void {
+  if (headers['sec-fetch-site'] === undefined)
+    response.setHeader('cross-origin-resource-policy', 'same-origin')
 }
 
 const noSuchPreview = ({ host }: URL) =>

@@ -1,11 +1,10 @@
 import type { Socket } from 'node:net'
+import { asGuest } from '../sessions/live-sessions.ts'
 import { assertPersistent, getOpenSession } from '../sessions/open-session.ts'
 import type { SessionDeps } from '../sessions/session-deps.ts'
 import { useSession } from '../sessions/session-wake.ts'
 import type { PreviewTarget } from './preview-address.ts'
 import { isAsleep, nothingListens } from './preview-refusal.ts'
-
-const LEAVING_CHECK_MS = 250
 
 /**
  * Connects to a port of a session and hands the connection to `work`. Until that ends the session is at work: it is
@@ -25,13 +24,8 @@ export async function withTunnel(
     await live.saving
     const tunnel = await live.sandbox.openTunnel(port)
     if (!tunnel) throw nothingListens(target)
-    const timer = setInterval(() => live.isLeaving && tunnel.destroy(), LEAVING_CHECK_MS)
-    try {
-      await work(tunnel)
-    } finally {
-      clearInterval(timer)
-      tunnel.destroy()
-    }
+    const cut = () => void tunnel.destroy()
+    await asGuest(live, cut, () => work(tunnel)).finally(cut)
   })
 }
 
