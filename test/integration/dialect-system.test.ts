@@ -49,13 +49,23 @@ describe('sessions', () => {
       })
       const id = body.session_id as string
       const { body: state } = await call('GET', `/api/sessions/${id}/`)
-      expect(state).toMatchObject({ session_id: id, provider: 'bwrap', status: 'active' })
-      expect(state.state).toMatchObject({ environment: 'python', isolation: 'bwrap' })
+      expect(state).toMatchObject({
+        session_id: id,
+        provider: 'bwrap',
+        state: {},
+        status: 'active',
+        agent_config: { type: 'code_executor' },
+        environment: 'python',
+        isolation: 'bwrap',
+      })
       expect(await call('DELETE', `/api/sessions/${id}?sandbox_id=${body.sandbox_id}`)).toEqual({
         status: 200,
         body: { status: 'deleted', session_id: id },
       })
-      expect((await call('GET', `/api/sessions/${id}`)).status).toBe(409)
+      expect(await call('GET', `/api/sessions/${id}`)).toMatchObject({
+        status: 200,
+        body: { session_id: id, status: 'deleted', state: {} },
+      })
     },
   )
 
@@ -76,6 +86,51 @@ describe('sessions', () => {
     const id = await create({ environment })
     expect(await server.client.sessions.get(id)).toMatchObject({ template })
     await call('DELETE', `/api/sessions/${id}`)
+  })
+
+  test('have a state of their own, which code and clients write', async () => {
+    const [id, other] = [await create(), await create()]
+    const content = Buffer.from('{"step": 1}').toString('base64')
+    await call('POST', '/api/e2b/files', { session_id: id, file_path: 'agent/state.json', content })
+    const stateOf = async (session: string) => (await call('GET', `/api/sessions/${session}`)).body.state
+    expect([await stateOf(id), await stateOf(other)]).toEqual([{ step: 1 }, {}])
+    const planted = [
+      'open("agent/state.json", "w").write("[1")',
+      'open("agent/state.json", "w").write("[1]")',
+      'open("agent/state.json", "wb").truncate(2**30)',
+      'import os\nos.remove("agent/state.json")\nos.symlink("/etc/passwd", "agent/state.json")',
+      'os.remove("agent/state.json")\nos.mkdir("agent/state.json")',
+    ]
+    for (const code of planted) {
+      await call('POST', '/api/e2b/execute', { session_id: id, code })
+      expect(await call('GET', `/api/sessions/${id}`), code).toMatchObject({
+        status: 200,
+        body: { state: null },
+      })
+    }
+    for (const each of [id, other]) await call('DELETE', `/api/sessions/${each}`)
+  })
+
+  test('that are deleted leave what their code made, and their log', async () => {
+    const id = await create()
+    const write = (text: string) =>
+      `import os\nos.makedirs("out", exist_ok=True)\nopen("out/a.txt", "w").write("${text}")\nprint("${text}")`
+    for (const text of ['first', 'second'])
+      await call('POST', '/api/e2b/execute', { session_id: id, code: write(text) })
+    await call('POST', '/api/e2b/files', { session_id: id, file_path: 'mine.txt', content: 'YQ==' })
+    await call('DELETE', `/api/sessions/${id}`)
+    const listed = { name: 'a.txt', path: 'out/a.txt', type: 'file', size: 6 }
+    for (const directory of ['', '?directory=/out', '?directory=/workspace/out/'])
+      expect((await call('GET', `/api/e2b/files/${id}${directory}`)).body.files).toEqual([listed])
+    expect((await call('GET', `/api/e2b/files/${id}?directory=/o`)).body.files).toEqual([])
+    expect((await call('GET', `/api/e2b/files/${id}/out/a.txt`)).body).toMatchObject({
+      content: Buffer.from('second').toString('base64'),
+    })
+    expect((await call('GET', `/api/e2b/files/${id}/mine.txt`)).status).toBe(404)
+    const late = { session_id: id, file_path: 'x', content: '' }
+    expect((await call('POST', '/api/e2b/files', late)).status).toBe(409)
+    const lines = await server.client.sandboxes.sessionLogs(id)
+    expect(lines.map(({ text }) => text)).toEqual(expect.arrayContaining(['first', 'second']))
   })
 
   test('are not made of nothing', async () => {
@@ -221,14 +276,14 @@ describe('keys', () => {
       for (const host of [`localhost:${port}`, `127.0.0.1:${port}`, '[::1]'])
         expect(await status('-H', `Host: ${host}`), host).toBe('404')
       for (const host of [`evil.example:${port}`, 'localhost.evil.example', '127.0.0.1.evil.example'])
-        expect(await status('-H', `Host: ${host}`), host).toBe('401')
+        expect(await status('-H', `Host: ${host}`), host).toBe('403')
       for (const origin of [
         'https://evil.example',
         'null',
         `http://evil.example:${port}`,
         'http://localhost:1',
       ])
-        expect(await status('-H', `Origin: ${origin}`), origin).toBe('401')
+        expect(await status('-H', `Origin: ${origin}`), origin).toBe('403')
       expect(await status('-H', `Origin: ${at}`)).toBe('404')
       expect(await status('-H', 'Authorization: Bearer wrong')).toBe('401')
       expect(await status('-H', `Authorization: Bearer ${open.apiKey}`)).toBe('404')

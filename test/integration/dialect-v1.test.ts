@@ -74,6 +74,10 @@ async function create(request: object = {}): Promise<string> {
   return body.id as string
 }
 
+/** Python that asks the index for a path, by the way that leads out of the sandbox. */
+const reach = (path: string) =>
+  `import os, urllib.request as r; os.environ["no_proxy"] = os.environ["NO_PROXY"] = ""; r.urlopen("http://${index.host}${path}")`
+
 const runSync = (id: string, request: object, query = '') =>
   post(`/sessions/${id}/execute-sync${query}`, request)
 
@@ -232,12 +236,11 @@ describe('sessions', () => {
       dependency_install_status: 'completed',
       python_package_index_url: index.pipUrl,
     })
-    const code = `import ash_demo, urllib.request\nurllib.request.urlopen("${index.pipUrl}/", timeout=5)`
-    const { body } = await runSync(id, { code, language: 'python' })
+    const { body } = await runSync(id, { code: `import ash_demo\n${reach('/simple/')}`, language: 'python' })
     expect(body).toMatchObject({
       status: 'failed',
       exit_code: 1,
-      error_message: expect.stringContaining('URLError'),
+      error_message: expect.stringContaining('HTTP Error 403'),
     })
     expect(index.asked).toContain('/simple/ash-demo/')
     expect(index.asked).not.toContain('/simple/')
@@ -247,17 +250,61 @@ describe('sessions', () => {
     await call('DELETE', `/sessions/${id}`)
   })
 
+  const install = (id: string, name: string) =>
+    post(`/sessions/${id}/dependencies/install`, { dependencies: [{ name, version: '1.0.0' }] })
+
+  test('take more packages without a network; what the installer reaches is closed again', async () => {
+    const id = await create()
+    const isReached = async () =>
+      (await runSync(id, { code: reach('/simple/'), language: 'python' })).body.status === 'completed'
+    expect(await isReached()).toBe(false)
+    // The code of the session can use the opening, as the documentation says, and only that.
+    const guest = `import time\nwhile True:\n  try:\n    ${reach('/gate')}\n  except Exception:\n    time.sleep(0.02)`
+    const begin = `import subprocess, sys\nsubprocess.Popen([sys.executable, "-c", ${JSON.stringify(guest)}])`
+    await runSync(id, { code: begin, language: 'python' })
+    const atGate = () => index.asked.filter((path) => path === '/gate').length
+    const before = atGate()
+    const { status, body } = await install(id, 'ash-demo')
+    expect(status, JSON.stringify(body)).toBe(200)
+    expect(body.installed_dependencies).toContainEqual(
+      expect.objectContaining({ name: 'ash-demo', version: '1.0.0' }),
+    )
+    expect(atGate()).toBe(before + 1)
+    expect(await isReached()).toBe(false)
+    expect((await install(id, 'ash-missing')).body.error_code).toBe('Sandbox.DependencyInstallError')
+    const afterwards = atGate()
+    expect(await isReached()).toBe(false)
+    expect(atGate()).toBe(afterwards)
+    // In a process of its own: the interpreter that runs began without a place for packages.
+    const code = 'def handler(event):\n    import ash_demo\n    return ash_demo.WORD'
+    expect((await runSync(id, { code, language: 'python' })).body).toMatchObject({ return_value: 'from pip' })
+    const { sessions } = await server.client.sessions.list({ template: 'python' })
+    expect(sessions[0]?.network).toBe('none')
+    // Seen by all, in whatever words it was asked for.
+    const { install: newest } = await server.client.packages.list(sessions[0]?.id ?? '')
+    expect(newest).toMatchObject({ status: 'failed', packages: { pip: ['ash-missing==1.0.0'] } })
+    await call('DELETE', `/sessions/${id}`)
+  })
+
+  test('may be given a network while packages are installed, and keep it', async () => {
+    const id = await create()
+    const { sessions } = await server.client.sessions.list({ template: 'python' })
+    const ours = sessions[0]?.id ?? ''
+    const before = index.asked.length
+    const installing = install(id, 'ash-demo')
+    await eventually(
+      () => index.asked.length,
+      (asked) => asked > before,
+    )
+    await server.client.sessions.patch(ours, { network: [index.host] })
+    expect((await installing).status).toBe(200)
+    expect((await runSync(id, { code: reach('/simple/ash-demo/'), language: 'python' })).body.status).toBe(
+      'completed',
+    )
+    await call('DELETE', `/sessions/${id}`)
+  })
+
   test('take more packages where their template lets them reach the index', async () => {
-    const install = (id: string, name: string) =>
-      post(`/sessions/${id}/dependencies/install`, { dependencies: [{ name, version: '1.0.0' }] })
-    const closed = await create()
-    expect(await install(closed, 'ash-demo')).toMatchObject({
-      status: 422,
-      body: {
-        error_code: 'Sandbox.DependencyInstallError',
-        error_detail: expect.stringContaining('network'),
-      },
-    })
     await server.client.templates.create({ name: 'reaching', runtime: 'python3', network: [index.host] })
     const id = await create({ template_id: 'reaching' })
     const { status, body } = await install(id, 'ash-demo')
@@ -268,7 +315,7 @@ describe('sessions', () => {
     const run = await runSync(id, { code: 'import ash_demo\nprint("found")', language: 'python' })
     expect(run.body).toMatchObject({ status: 'completed', stdout: 'found\n' })
     expect((await install(id, 'ash-missing')).status).toBe(422)
-    for (const each of [closed, id]) await call('DELETE', `/sessions/${each}`)
+    await call('DELETE', `/sessions/${id}`)
     await call('DELETE', '/templates/reaching')
   })
 })
@@ -525,6 +572,20 @@ describe('containers and health', () => {
     expect((await get('/containers?status=failed')).body).toMatchObject({ containers: [], total: 0 })
     expect((await get('/containers/none')).status).toBe(404)
     await call('DELETE', `/sessions/${id}`)
+  })
+
+  test('health needs no key, what it stands on does', async () => {
+    for (const path of ['/health', '/health/']) {
+      const reply = await fetch(`${server.url}/api/v1${path}`)
+      expect(reply.status, path).toBe(200)
+      expect(await reply.json()).toEqual({
+        status: 'healthy',
+        version: expect.any(String),
+        uptime: expect.any(Number),
+      })
+    }
+    for (const path of ['/health/detailed', '/health/sync'])
+      expect((await fetch(`${server.url}/api/v1${path}`)).status, path).toBe(401)
   })
 
   test('health names what Ash stands on', async () => {

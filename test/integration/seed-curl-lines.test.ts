@@ -1,5 +1,6 @@
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { runProcess } from './support/run-process.ts'
+import { eventually } from './support/sandbox-processes.ts'
 import { startTestServer, type TestServer } from './support/test-server.ts'
 
 /** As printed in the documents that these APIs come from; only host, port and ids are put in. */
@@ -13,11 +14,7 @@ let server: TestServer
 let host: string
 beforeAll(async () => {
   server = await startTestServer({
-    env: {
-      ASH_DIALECT_PORT: '0',
-      ASH_DIALECT_KEYS: 'off',
-      ASH_DIALECT_PROVIDER_MAP: 'e2b=bwrap,docker=bwrap',
-    },
+    env: { ASH_KEYS: 'off', ASH_DIALECT_PORT: '0', ASH_DIALECT_PROVIDER_MAP: 'e2b=bwrap,docker=bwrap' },
   })
   const port = /"dialectUrl":"http:\/\/[^"]+:(\d+)"/.exec(server.log())?.[1]
   host = `localhost:${port}`
@@ -37,60 +34,124 @@ async function run(line: string, ids: Record<string, string> = {}): Promise<stri
 
 const json = async (line: string, ids?: Record<string, string>) => JSON.parse(await run(line, ids)) as Json
 
-test('the lines of the sandbox system work as printed, without a key on this machine', async () => {
-  const { session_id, sandbox_id, ...made } = await json(CREATE)
-  expect(made).toMatchObject({ provider: 'bwrap', status: 'running' })
-  const ids = { 'abc-123': String(session_id), xyz: String(sandbox_id) }
-  expect(await json(EXECUTE, ids)).toMatchObject({ stdout: '42\n', stderr: '', error: null, artifacts: [] })
-  expect(await json(DESTROY, ids)).toEqual({ status: 'deleted', session_id })
-  expect(await json(EXECUTE)).toMatchObject({ code: 'session_not_found' })
+describe('the sandbox system', () => {
+  const MADE = ['session_id', 'sandbox_id', 'provider', 'status', 'url']
+  const OUTCOME = ['stdout', 'stderr', 'error', 'results', 'artifacts']
+
+  test('its lines work as printed, without a key on this machine', async () => {
+    const made = await json(CREATE)
+    expect(Object.keys(made)).toEqual(MADE)
+    expect(made).toMatchObject({ provider: 'bwrap', status: 'running' })
+    const ids = { 'abc-123': String(made.session_id), xyz: String(made.sandbox_id) }
+    const outcome = await json(EXECUTE, ids)
+    expect(Object.keys(outcome)).toEqual(OUTCOME)
+    expect(outcome).toMatchObject({ stdout: '42\n', stderr: '', error: null, artifacts: [] })
+    expect(await json(DESTROY, ids)).toEqual({ status: 'deleted', session_id: made.session_id })
+    expect(await json(EXECUTE, ids)).toMatchObject({ code: 'session_ended', detail: expect.any(String) })
+    expect(await json(EXECUTE)).toMatchObject({ code: 'session_not_found' })
+  })
+
+  /** Method, path and body as listed, and the fields of the answer. */
+  const PATHS = [
+    ['POST', '/api/sessions', '{"provider": "e2b", "environment": "Python3"}', MADE],
+    ['GET', '/api/sessions/{session_id}', '', ['session_id', 'provider', 'state', 'status']],
+    [
+      'POST',
+      '/api/e2b/execute',
+      '{"session_id": "{session_id}", "code": "open(\\"a.txt\\", \\"w\\")"}',
+      OUTCOME,
+    ],
+    ['GET', '/api/e2b/files/{session_id}', '', ['session_id', 'directory', 'files']],
+    [
+      'POST',
+      '/api/e2b/files',
+      '{"session_id": "{session_id}", "file_path": "b.txt", "content": "YQ=="}',
+      ['status', 'file_path'],
+    ],
+    ['GET', '/api/e2b/files/{session_id}/b.txt', '', ['session_id', 'file_path', 'content', 'encoding']],
+    ['GET', '/api/e2b/url/{session_id}', '', ['session_id', 'url']],
+    ['DELETE', '/api/sessions/{session_id}', '', ['status', 'session_id']],
+  ] as const
+
+  test.each(['', '/'])('so do the paths that it lists, with "%s" at their end', async (end) => {
+    let ids: Record<string, string> = {}
+    for (const [method, path, body, fields] of PATHS) {
+      const isFile = path.endsWith('b.txt')
+      const data = body === '' ? '' : `-d '${body}'`
+      const answer = await json(
+        `curl -X ${method} http://localhost:8000${path}${isFile ? '' : end} ${data}`,
+        ids,
+      )
+      expect(Object.keys(answer), path).toEqual(expect.arrayContaining([...fields]))
+      if (typeof answer.sandbox_id === 'string') ids = { '{session_id}': String(answer.session_id) }
+    }
+  })
 })
 
-test('so do the paths that it lists', async () => {
-  const at = 'http://localhost:8000/api'
-  const { session_id } = await json(
-    `curl -X POST ${at}/sessions/ -d '{"provider": "e2b", "environment": "Python3"}'`,
-  )
-  const ids = { '{session_id}': String(session_id) }
-  const write = `curl -X POST ${at}/e2b/files -d '{"session_id": "{session_id}", "file_path": "a.txt", "content": "YQ=="}'`
-  expect(await json(write, ids)).toEqual({ status: 'success', file_path: 'a.txt' })
-  expect(await json(`curl ${at}/e2b/files/{session_id}`, ids)).toMatchObject({ files: [{ name: 'a.txt' }] })
-  expect(await json(`curl ${at}/sessions/{session_id}`, ids)).toMatchObject({ status: 'active' })
-  expect(await json(`curl -X DELETE ${at}/sessions/{session_id}`, ids)).toMatchObject({ status: 'deleted' })
-})
+describe('the sandbox platform', () => {
+  const SESSION = [
+    'id template_id status resource_limit workspace_path language_runtime runtime_type runtime_node container_id',
+    'pod_name env_vars timeout python_package_index_url requested_dependencies installed_dependencies',
+    'dependency_install_status dependency_install_error dependency_install_started_at',
+    'dependency_install_completed_at created_at updated_at completed_at last_activity_at',
+  ]
+  const SUBMITTED = ['execution_id session_id status created_at']
+  const EXECUTION = [
+    'id session_id status code language timeout exit_code error_message execution_time stdout stderr artifacts',
+    'retry_count created_at started_at completed_at return_value metrics',
+  ]
+  const CONTAINER = [
+    'container_id pod_name runtime_type status session_id template_id node_name resources created_at uptime_seconds',
+  ]
+  const TEMPLATE = [
+    'id name image_url runtime_type default_cpu_cores default_memory_mb default_disk_mb default_env_vars is_active',
+  ]
 
-/** Method, path and what to send; each in the order in which it is printed. */
-const V1 = [
-  ['POST', '/api/v1/sessions', { id: 'abc-123', template_id: 'python-basic' }, { status: 'running' }],
-  ['GET', '/api/v1/sessions/{id}', undefined, { id: 'abc-123' }],
-  [
-    'POST',
-    '/api/v1/sessions/{id}/execute',
-    { code: 'print(42)', language: 'python' },
-    { session_id: 'abc-123' },
-  ],
-  ['GET', '/api/v1/sessions/{id}/status', undefined, { session_id: 'abc-123' }],
-  ['GET', '/api/v1/sessions/{id}/result', undefined, { code: 'print(42)' }],
-  ['GET', '/api/v1/containers', undefined, { total: 1 }],
-  ['GET', '/api/v1/containers/{container}', undefined, { session_id: 'abc-123' }],
-  ['POST', '/api/v1/templates', { id: 'mine', name: 'Mine', image_url: 'image' }, { id: 'mine' }],
-] as const
+  /** In the order in which they are printed: method, path, what to send, the fields of the answer and some values. */
+  const PATHS = [
+    ['POST', '/sessions', { id: 'abc-123', template_id: 'python-basic' }, SESSION, { status: 'running' }],
+    ['GET', '/sessions/{id}', undefined, SESSION, { id: 'abc-123' }],
+    [
+      'POST',
+      '/sessions/{id}/execute',
+      { code: 'print(42)', language: 'python' },
+      SUBMITTED,
+      { session_id: 'abc-123' },
+    ],
+    ['GET', '/sessions/{id}/status', undefined, ['id session_id status'], { session_id: 'abc-123' }],
+    ['GET', '/sessions/{id}/result', undefined, EXECUTION, { code: 'print(42)' }],
+    ['GET', '/containers', undefined, ['containers total'], { total: 1 }],
+    ['GET', '/containers/{container}', undefined, CONTAINER, { session_id: 'abc-123' }],
+    ['POST', '/templates', { id: 'mine', name: 'Mine', image_url: 'image' }, TEMPLATE, { id: 'mine' }],
+  ] as const
 
-test('every path of the sandbox platform answers on both listeners', async () => {
-  const key = `-H 'Authorization: Bearer ${server.apiKey}'`
-  for (const base of [`http://${host}`, server.url]) {
+  test.each([
+    ['its own listener', '', () => `http://${host}`],
+    ['its own listener', '/', () => `http://${host}`],
+    ['the main one', '', () => server.url],
+    ['the main one', '/', () => server.url],
+  ])('every path answers on %s, with "%s" at its end, without a key', async (_where, end, base) => {
+    const at = `${base()}/api/v1`
     const ids: Record<string, string> = { '{id}': 'abc-123' }
-    for (const [method, path, body, expected] of V1) {
+    for (const [method, path, body, fields, values] of PATHS) {
       const data = body ? `-d '${JSON.stringify(body)}'` : ''
-      const answer = await json(`curl -X ${method} ${key} ${base}${path} ${data}`, ids)
-      expect(answer, path).toMatchObject(expected)
+      const answer = await json(`curl -X ${method} ${at}${path}${end} ${data}`, ids)
+      expect(Object.keys(answer), path).toEqual(expect.arrayContaining(fields.join(' ').split(' ')))
+      expect(answer, path).toMatchObject(values)
       if (typeof answer.container_id === 'string') ids['{container}'] ??= answer.container_id
     }
-    const logs = `curl ${key} ${base}/api/v1/containers/{container}/logs`
-    expect(await run(logs, ids)).toContain('42')
-    expect(await run(`curl ${key} ${base}/api/v1/templates`)).toContain('"mine"')
-    const remove = `curl -o /dev/null -w '%{http_code}' -X DELETE ${key} ${base}/api/v1`
-    expect(await run(`${remove}/sessions/{id}`, ids)).toBe('204')
-    expect(await run(`${remove}/templates/mine`)).toBe('204')
-  }
+    await eventually(
+      () => run(`curl ${at}/containers/{container}/logs${end}`, ids),
+      (log) => log.includes('42'),
+    )
+    const templates = JSON.parse(await run(`curl ${at}/templates${end}`)) as Json[]
+    expect(templates.map(({ id }) => id)).toContain('mine')
+    expect(await json(`curl ${at}/health${end}`)).toMatchObject({ status: 'healthy' })
+    const remove = `curl -o /dev/null -w '%{http_code}' -X DELETE ${at}`
+    expect(await run(`${remove}/sessions/{id}${end}`, ids)).toBe('204')
+    expect(await json(`curl ${at}/sessions/{id}${end}`, ids)).toMatchObject({
+      error_code: 'Sandbox.SessionNotFound',
+    })
+    expect(await run(`${remove}/templates/mine${end}`)).toBe('204')
+  })
 })

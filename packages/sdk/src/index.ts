@@ -107,6 +107,13 @@ export type {
 export type { FileEvent } from './file-watch.ts'
 export type { RequestOptions } from './http.ts'
 export type { KernelClient, KernelRef } from './kernel-client.ts'
+export {
+  type AgentState,
+  type CodeOptions,
+  Lifecycle,
+  type SandboxStart,
+  type StartedSandbox,
+} from './lifecycle.ts'
 export type { FormFile } from './multipart-body.ts'
 export type { PackageClient } from './package-client.ts'
 export type { PortClient } from './port-client.ts'

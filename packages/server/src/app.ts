@@ -61,7 +61,8 @@ export async function buildApp({
     log,
     metrics,
     version,
-    ...(config.apiKey !== undefined && { apiKey: config.apiKey }),
+    apiKey: config.apiKey,
+    keys: config.keys,
   })
   registerPlatformRoutes(app, {
     db,
@@ -120,8 +121,7 @@ export async function buildDialects(
   { config, metrics, sessions, previews, log }: Omit<AppDeps, 'databaseKind'>,
   options: DialectOptions,
 ): Promise<FastifyInstance> {
-  const key = config.apiKey === undefined ? {} : { apiKey: config.apiKey }
-  const http = { db: sessions.db, log, metrics, version, ...key }
+  const http = { db: sessions.db, log, metrics, version, apiKey: config.apiKey }
   return buildDialectApp(http, { sessions, files: filesOf(sessions), previews, version }, options)
 }
 

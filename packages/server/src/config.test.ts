@@ -9,6 +9,7 @@ describe('readConfig', () => {
     expect(readConfig({}, user)).toEqual({
       port: 4100,
       host: '127.0.0.1',
+      keys: 'on',
       previews: { port: 4101, isFixed: false },
       dataDir: '/home/ada/.local/share/ash',
       sqliteSync: 'normal',

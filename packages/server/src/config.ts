@@ -5,11 +5,14 @@ import { DEFAULT_HOST, DEFAULT_PORT, type Limits } from '@ash-ai/shared'
 import { z } from 'zod'
 import { type DialectConfig, dialectConfig, ProviderPairs } from './dialects/dialect-config.ts'
 import { defaultDataDir, type HostFacts, MAX_UID, SANDBOX_UIDS } from './host-defaults.ts'
+import { isLoopback } from './http/keys-off.ts'
 
 /** Everything the server lets its environment decide. Read once, at start. */
 export interface Config {
   readonly port: number
   readonly host: string
+  /** `off`: programs of this machine need no key. */
+  readonly keys: 'on' | 'off'
   /** Where the API is served in other vocabularies; undefined: nowhere. */
   readonly dialects?: DialectConfig
   /** Where previews are served; undefined: nowhere. */
@@ -164,8 +167,9 @@ function parseJson(text: string): unknown {
 const Variables = z.object({
   ASH_PORT: integer(0, 65_535).default(DEFAULT_PORT),
   ASH_HOST: z.string().default(DEFAULT_HOST),
+  ASH_KEYS: oneOf(['on', 'off']).default('on'),
   ASH_DIALECT_PORT: integer(0, 65_535).optional(),
-  ASH_DIALECT_KEYS: oneOf(['on', 'off']).default('on'),
+  ASH_DIALECT_KEYS: oneOf(['on', 'off']).optional(),
   ASH_DIALECT_PROVIDER_MAP: ProviderPairs.default({}),
   ASH_PREVIEW_PORT: z.union([oneOf(['off']), integer(0, 65_535)], 'must be off or a port').optional(),
   ASH_PREVIEW_HOST: z
@@ -233,10 +237,12 @@ const Variables = z.object({
 type Variables = z.infer<typeof Variables>
 
 function toConfig(variables: Variables, host: HostFacts): Config {
+  assertKeys(variables)
   const dataDir = resolve(variables.ASH_DATA_DIR ?? defaultDataDir(variables.XDG_DATA_HOME, host))
   return {
     port: variables.ASH_PORT,
     host: variables.ASH_HOST,
+    keys: variables.ASH_KEYS,
     ...present('dialects', dialectConfig(variables)),
     ...present('previews', previewConfig(variables)),
     dataDir,
@@ -289,6 +295,12 @@ function toConfig(variables: Variables, host: HostFacts): Config {
     },
     model: modelConfig(variables),
   }
+}
+
+function assertKeys(variables: Variables): void {
+  for (const name of ['ASH_KEYS', 'ASH_DIALECT_KEYS'] as const)
+    if (variables[name] === 'off' && !isLoopback(variables.ASH_HOST))
+      throw new Error(`${name}: can be off only while ASH_HOST is a loopback address`)
 }
 
 function uidRange(base: number, count: number): Config['sandboxUids'] {

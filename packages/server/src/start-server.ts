@@ -39,6 +39,7 @@ import { recoverExecutions, stopExecutions } from './executions/recover-executio
 import { withExecutions } from './executions/with-executions.ts'
 import { createMetrics } from './http/metrics.ts'
 import { locateRuntime } from './locate-runtime.ts'
+import { PackageInstalls } from './packages/package-installs.ts'
 import { startPreviewServer } from './previews/preview-server.ts'
 import { applyRegistry, openRegistry } from './registry/apply-registry.ts'
 import { createSandboxStore, forgetSandboxes } from './sandboxes/sandbox-rows.ts'
@@ -174,6 +175,7 @@ async function start(config: Config, log: FastifyBaseLogger, closers: (() => unk
       live: new LiveSessions(),
       waiting: new WaitingTurns(),
       sends: new Map(),
+      installs: new PackageInstalls(),
     },
     {
       registry: metrics.registry,
@@ -214,6 +216,7 @@ async function start(config: Config, log: FastifyBaseLogger, closers: (() => unk
   log.info(
     {
       url,
+      keys: config.keys,
       previews: previews?.base.host,
       database: kind,
       provider: provider.name,

@@ -16,6 +16,12 @@ test('providers are mapped by name', () => {
     expect(() => read({ ...env, ASH_DIALECT_PROVIDER_MAP: map }), map).toThrow('ASH_DIALECT_PROVIDER_MAP')
 })
 
+test('keys are as those of the server unless something else is said', () => {
+  const env = { ASH_DIALECT_PORT: '8000', ASH_KEYS: 'off' }
+  expect(read(env)?.keys).toBe('off')
+  expect(read({ ...env, ASH_DIALECT_KEYS: 'on' })?.keys).toBe('on')
+})
+
 test('keys are off on loopback alone', () => {
   const env = { ASH_DIALECT_PORT: '8000', ASH_DIALECT_KEYS: 'off' }
   for (const host of ['127.0.0.1', 'localhost', '::1'])

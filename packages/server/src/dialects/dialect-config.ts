@@ -17,17 +17,14 @@ export const ProviderPairs = z.string().transform((text, context) => {
   return z.NEVER
 })
 
-const isLoopback = (host: string) => /^(localhost|127(\.\d{1,3}){3}|::1)$/.test(host)
-
-/** Undefined: the dialects have no listener of their own. Throws where keys are off and others could get in. */
+/** Undefined: the dialects have no listener of their own. Their keys are off where those of the server are. */
 export function dialectConfig(variables: {
-  ASH_HOST: string
+  ASH_KEYS: 'on' | 'off'
   ASH_DIALECT_PORT?: number | undefined
-  ASH_DIALECT_KEYS: 'on' | 'off'
+  ASH_DIALECT_KEYS?: 'on' | 'off' | undefined
   ASH_DIALECT_PROVIDER_MAP: Record<string, string>
 }): DialectConfig | undefined {
-  const { ASH_HOST, ASH_DIALECT_PORT: port, ASH_DIALECT_KEYS: keys } = variables
-  if (keys === 'off' && !isLoopback(ASH_HOST))
-    throw new Error('ASH_DIALECT_KEYS: can be off only while ASH_HOST is a loopback address')
-  return port === undefined ? undefined : { port, keys, providers: variables.ASH_DIALECT_PROVIDER_MAP }
+  const { ASH_DIALECT_PORT: port, ASH_DIALECT_PROVIDER_MAP: providers } = variables
+  const keys = variables.ASH_DIALECT_KEYS ?? variables.ASH_KEYS
+  return port === undefined ? undefined : { port, keys, providers }
 }

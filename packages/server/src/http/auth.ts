@@ -3,6 +3,7 @@ import { AshError, DEFAULT_TENANT } from '@ash-ai/shared'
 import type { FastifyInstance, FastifyRequest } from 'fastify'
 import { findTenantByKeyHash } from '../api-keys/api-key-queries.ts'
 import type { Db } from '../db/open-db.ts'
+import { assertNoWebPage } from './keys-off.ts'
 
 declare module 'fastify' {
   interface FastifyRequest {
@@ -20,6 +21,8 @@ const PUBLIC_ROUTES: ReadonlySet<string> = new Set([
   '/health',
   '/ready',
   '/openapi.json',
+  '/api/v1/health',
+  '/api/v1/health/',
   // What the link allows is signed.
   '/files/signed/*',
 ])
@@ -29,32 +32,40 @@ const isPublic = (route: string | undefined) =>
 export interface AuthOptions {
   db: Db
   /** ASH_API_KEY: accepted beside the keys of the database. */
-  apiKey?: string
+  apiKey?: string | undefined
+  /** `off`: no key is needed, but no web page is let in without one. Only for listeners on loopback. */
+  keys?: 'on' | 'off'
 }
 
-/** Every request needs a key, unknown paths too, save for the public routes. */
-export function addAuth(app: FastifyInstance, { db, apiKey }: AuthOptions): void {
-  const configuredHash = apiKey === undefined ? undefined : sha256(apiKey)
+/** Every request needs a key, unknown paths too, save for the public routes and where keys are off. */
+export function addAuth(app: FastifyInstance, options: AuthOptions): void {
   const known = new KnownKeys()
   app.decorateRequest('tenantId', '')
   app.addHook('onRequest', async (request) => {
     const { url, config } = request.routeOptions
     if (isPublic(url)) return
-    request.tenantId =
-      config.tenantOf?.(request) ?? (await authenticate(db, configuredHash, known, bearerKey(request)))
+    request.tenantId = config.tenantOf?.(request) ?? (await tenantOf(options, known, request))
   })
 }
 
-async function authenticate(
-  db: Db,
-  configuredHash: Buffer | undefined,
-  known: KnownKeys,
-  key: string,
-): Promise<string> {
+async function tenantOf(options: AuthOptions, known: KnownKeys, request: FastifyRequest): Promise<string> {
+  const { authorization } = request.headers
+  if (options.keys !== 'off' || authorization !== undefined)
+    return authenticate(options, known, bearerKey(authorization))
+  assertNoWebPage(request.headers)
+  return DEFAULT_TENANT
+}
+
+/** Whose key it is, if it is one. */
+export async function findTenant({ db, apiKey }: AuthOptions, key: string): Promise<string | undefined> {
   const digest = sha256(key)
-  if (configuredHash && timingSafeEqual(digest, configuredHash)) return DEFAULT_TENANT
-  const keyHash = digest.toString('hex')
-  const tenantId = known.find(keyHash) ?? (await findTenantByKeyHash(db, keyHash))
+  if (apiKey !== undefined && timingSafeEqual(digest, sha256(apiKey))) return DEFAULT_TENANT
+  return findTenantByKeyHash(db, digest.toString('hex'))
+}
+
+async function authenticate(options: AuthOptions, known: KnownKeys, key: string): Promise<string> {
+  const keyHash = sha256(key).toString('hex')
+  const tenantId = known.find(keyHash) ?? (await findTenant(options, key))
   if (tenantId === undefined) throw unauthorized('The API key is not known to this server')
   known.remember(keyHash, tenantId)
   return tenantId
@@ -81,8 +92,7 @@ class KnownKeys {
 
 const MAX_KEY_CHARS = 1024
 
-function bearerKey(request: FastifyRequest): string {
-  const { authorization } = request.headers
+function bearerKey(authorization: string | undefined): string {
   if (authorization === undefined) throw unauthorized('An API key is needed')
   const [, key] = /^Bearer +([\x21-\x7e]+) *$/i.exec(authorization.slice(0, MAX_KEY_CHARS)) ?? []
   if (key === undefined) throw unauthorized('The Authorization header is not a bearer key')

@@ -1,4 +1,4 @@
-import { parsePolicy } from '@ash-ai/sandbox'
+import { type NetworkPolicy, parsePolicy } from '@ash-ai/sandbox'
 import type { Language, Network, Packages } from '@ash-ai/shared'
 import { runStep } from '../agents/agent-install.ts'
 import { packageSteps } from '../agents/agent-packages.ts'
@@ -20,11 +20,13 @@ interface InstallTarget {
   sessionId: string
   packages: Packages
   timeoutMs: number
+  /** To be reached meanwhile where the session may reach nothing. What else runs in its sandbox can use that. */
+  openHosts?: string[]
 }
 
 /**
- * Installs packages into the environment of a session, inside its sandbox and under its network policy. The output is
- * in its log. Throws `setup_failed` with what pip or npm said.
+ * Installs packages into the environment of a session, inside its sandbox and under its network policy unless told
+ * otherwise. The output is in its log. Throws `setup_failed` with what pip or npm said.
  */
 export async function installPackages(deps: SessionDeps, target: InstallTarget): Promise<InstallFindings> {
   const { tenantId, sessionId } = target
@@ -32,7 +34,7 @@ export async function installPackages(deps: SessionDeps, target: InstallTarget):
     // The sandbox stands still while files are saved.
     if (live.saving !== undefined) await live.saving
     const had = (await kernelsOf(live).list()).map(({ language }) => language)
-    await runSteps(deps, live, target)
+    await withNetwork(deps, live, target, (policy) => runSteps(deps, live, target, policy))
     return {
       warnings: target.packages.pip ? await checkPip(deps, live) : [],
       restartKernels: languagesOf(target.packages).some((language) => had.includes(language)),
@@ -40,12 +42,41 @@ export async function installPackages(deps: SessionDeps, target: InstallTarget):
   })
 }
 
-async function runSteps(deps: SessionDeps, live: LiveSession, target: InstallTarget): Promise<void> {
+/** Hands over the policy in force. What is opened is nowhere stored: a sandbox that starts anew is closed. */
+async function withNetwork(
+  deps: SessionDeps,
+  live: LiveSession,
+  { tenantId, sessionId, openHosts }: InstallTarget,
+  work: (policy: NetworkPolicy) => Promise<void>,
+): Promise<void> {
+  const stored = async () => (await getSession(deps.db, tenantId, sessionId)).network
+  const before = await stored()
+  if (openHosts === undefined || JSON.parse(before) !== 'none') return work(toPolicy(before))
+  const opened = parsePolicy(openHosts)
+  live.sandbox.setNetwork(opened)
+  try {
+    await work(opened)
+  } finally {
+    // Closed at once; then as somebody wants it who changed it meanwhile, perhaps while it is read.
+    for (let now = before, set = ''; now !== set; now = await stored()) {
+      live.sandbox.setNetwork(toPolicy(now))
+      set = now
+    }
+  }
+}
+
+const toPolicy = (network: string) => parsePolicy(JSON.parse(network) as Network)
+
+async function runSteps(
+  deps: SessionDeps,
+  live: LiveSession,
+  target: InstallTarget,
+  policy: NetworkPolicy,
+): Promise<void> {
   const { tenantId, sessionId, packages, timeoutMs } = target
   const row = await getSession(deps.db, tenantId, sessionId)
   const { runtime } = readRunSettings(row)
   const python = runtime?.startsWith('python') ? runtime : undefined
-  const policy = parsePolicy(JSON.parse(row.network) as Network)
   const environment = environmentOf(deps, sessionId)
   const run = {
     sandbox: live.sandbox,

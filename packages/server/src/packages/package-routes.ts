@@ -6,7 +6,6 @@ import { assertPersistent, getOpenSession } from '../sessions/open-session.ts'
 import type { SessionDeps } from '../sessions/session-deps.ts'
 import { installPackages } from './install-packages.ts'
 import { listPackages } from './list-packages.ts'
-import { PackageInstalls } from './package-installs.ts'
 
 const Params = z.object({ id: SessionId })
 const Reply = z.object({ install: PackageInstall })
@@ -18,7 +17,6 @@ const ASYNC_TIMEOUT_MS = 600_000
 /** Packages of single sessions. */
 export function registerPackageRoutes(app: FastifyInstance, deps: SessionDeps): void {
   const routes = app.withTypeProvider<ZodTypeProvider>()
-  const installs = new PackageInstalls()
 
   routes.get(
     '/api/sessions/:id/packages',
@@ -32,7 +30,7 @@ export function registerPackageRoutes(app: FastifyInstance, deps: SessionDeps): 
     },
     async ({ tenantId, params }) => {
       const installed = await listPackages(deps, tenantId, params.id)
-      const install = installs.find(params.id)
+      const install = deps.installs.find(params.id)
       return { ...installed, ...(install && { install }) }
     },
   )
@@ -56,7 +54,7 @@ export function registerPackageRoutes(app: FastifyInstance, deps: SessionDeps): 
       await assertPersistent(deps, tenantId, params.id)
       const timeoutMs = isAsync ? ASYNC_TIMEOUT_MS : SYNC_TIMEOUT_MS
       const target = { tenantId, sessionId: params.id, packages, timeoutMs }
-      const { begun, ended } = installs.begin(params.id, packages, () => installPackages(deps, target))
+      const { begun, ended } = deps.installs.begin(params.id, packages, () => installPackages(deps, target))
       if (!isAsync) return { install: await ended }
       ended.catch((err: unknown) => deps.log.info({ err, sessionId: params.id }, 'packages not installed'))
       return reply.code(202).send({ install: begun })

@@ -10,7 +10,7 @@ import {
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import type { ZodTypeProvider } from 'fastify-type-provider-zod'
 import { z } from 'zod'
-import type { LiveSession } from '../sessions/live-sessions.ts'
+import { asGuest } from '../sessions/live-sessions.ts'
 import { getOpenSession } from '../sessions/open-session.ts'
 import type { SessionDeps } from '../sessions/session-deps.ts'
 import { getSession } from '../sessions/session-queries.ts'
@@ -24,8 +24,6 @@ const Params = z.object({ id: SessionId })
 const TerminalParams = z.object({ id: SessionId, terminalId: TerminalId })
 const OneTerminal = z.object({ terminal: Terminal })
 const tags = ['live']
-/** How soon a session that is to be paused is rid of its viewers, for which it would wait. */
-const LEAVING_POLL_MS = 100
 
 /** Programs with a terminal in the sandbox of a session, seen and typed into over WebSockets. */
 export function registerTerminalRoutes(app: FastifyInstance, deps: SessionDeps): void {
@@ -153,20 +151,14 @@ async function connect(
     const socket = await upgrades.accept(request, reply)
     if (!socket) return
     const viewer = new Viewer(socket)
-    const leaving = closeWhenLeaving(live, viewer)
     const about = { sessionId: params.id, terminalId: terminal.id }
     deps.log.info(about, 'a viewer has come to a terminal')
-    await terminal.show(viewer, { ...(cols !== undefined && { cols }), ...(rows !== undefined && { rows }) })
-    clearInterval(leaving)
+    const size = { ...(cols !== undefined && { cols }), ...(rows !== undefined && { rows }) }
+    // The terminal itself stays, and is there again after a pause.
+    const sendAway = () => viewer.close(TERMINAL_CLOSE.sessionPaused, 'The session is being paused or ended')
+    await asGuest(live, sendAway, () => terminal.show(viewer, size))
     deps.log.info(about, 'a viewer has left a terminal')
   })
 }
 
 const sizeOf = ({ cols, rows }: z.infer<typeof TerminalConnect>) => TerminalCreate.parse({ cols, rows })
-
-/** A pause would wait for as long as somebody looks. The terminal itself stays, and is there again after it. */
-function closeWhenLeaving(live: LiveSession, viewer: Viewer): NodeJS.Timeout {
-  return setInterval(() => {
-    if (live.isLeaving) viewer.close(TERMINAL_CLOSE.sessionPaused, 'The session is being paused or ended')
-  }, LEAVING_POLL_MS).unref()
-}

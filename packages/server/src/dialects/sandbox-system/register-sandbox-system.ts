@@ -3,6 +3,7 @@ import type { FastifyInstance } from 'fastify'
 import type { DialectDeps } from '../dialect-deps.ts'
 import { speakDialect } from '../dialect-scope.ts'
 import { addE2bRoutes } from './e2b-routes.ts'
+import { addSystemFiles } from './file-routes.ts'
 import { addSystemSessions, type ProviderMap } from './session-routes.ts'
 
 /** The stateful sandbox system's API. It shares paths with ours, so it needs a listener of its own. */
@@ -15,6 +16,7 @@ export function registerSandboxSystem(app: FastifyInstance, deps: DialectDeps, p
     scope.get('/', async () => ({ message: 'Sandbox System API' }))
     addSystemSessions(scope, deps, providers)
     addE2bRoutes(scope, deps)
+    addSystemFiles(scope, deps)
     addDeprecated(scope)
     done()
   })

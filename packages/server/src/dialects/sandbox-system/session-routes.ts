@@ -1,18 +1,22 @@
-import { AshError } from '@ash-ai/shared'
+import { AGENT_CONFIG_FILE, AGENT_STATE_FILE, AshError, toTemplateName } from '@ash-ai/shared'
 import type { FastifyInstance } from 'fastify'
 import type { ZodTypeProvider } from 'fastify-type-provider-zod'
 import { z } from 'zod'
-import { getOpenSession } from '../../sessions/open-session.ts'
 import { createSession } from '../../sessions/session-create.ts'
 import { endSession } from '../../sessions/session-lifecycle.ts'
+import { getSession, type SessionRow } from '../../sessions/session-queries.ts'
 import { showSession } from '../../sessions/show-session.ts'
 import { listTemplates } from '../../templates/template-queries.ts'
 import type { DialectDeps } from '../dialect-deps.ts'
+import { MAX_AGENT_JSON_BYTES, readAgentFile, writeAgentFile } from './agent-files.ts'
 import { sandboxUrl } from './sandbox-url.ts'
-import { toMade, toState, toTemplateName } from './system-mapper.ts'
+import { toMade, toState } from './system-mapper.ts'
 
 const Create = z.object({
-  agent_config: z.record(z.string(), z.unknown()).nullish(),
+  agent_config: z
+    .record(z.string(), z.unknown())
+    .refine((config) => JSON.stringify(config).length <= MAX_AGENT_JSON_BYTES / 4, 'is too long')
+    .nullish(),
   environment: z.string().min(1).max(64).default('Python3'),
   provider: z.string().min(1).max(64).nullish(),
 })
@@ -31,20 +35,29 @@ export function addSystemSessions(scope: FastifyInstance, deps: DialectDeps, pro
   const routes = scope.withTypeProvider<ZodTypeProvider>()
 
   routes.post('/api/sessions', { schema: { body: Create.nullish() } }, async ({ tenantId, body }) => {
-    const { environment, provider } = Create.parse(body ?? {})
+    const { environment, provider, agent_config } = Create.parse(body ?? {})
     const { templates } = await listTemplates(sessions, tenantId, { limit: MAX_TEMPLATES })
     const names = templates.map(({ name }) => name)
     const { row } = await createSession(sessions, tenantId, {
       template: toTemplateName(environment, names),
       ...(provider && { provider: realProvider(providers, sessions.provider.name, provider) }),
     })
+    if (agent_config) await keepConfig(deps, row, agent_config)
     const url = sandboxUrl(deps.previews, { tenantId, sessionId: row.id })
     return toMade(showSession(sessions, row), url)
   })
 
-  routes.get('/api/sessions/:id', { schema: { params: OfSession } }, async ({ tenantId, params }) =>
-    toState(showSession(sessions, await getOpenSession(sessions.db, tenantId, params.id))),
-  )
+  routes.get('/api/sessions/:id', { schema: { params: OfSession } }, async ({ tenantId, params }) => {
+    const row = await getSession(sessions.db, tenantId, params.id)
+    const session = showSession(sessions, row)
+    if (row.status === 'ended') return toState(session, { state: {}, agentConfig: null })
+    const read = (path: string) => readAgentFile(deps, { tenantId, sessionId: row.id, path })
+    const [state = {}, agentConfig = null] = await Promise.all([
+      read(AGENT_STATE_FILE),
+      read(AGENT_CONFIG_FILE),
+    ])
+    return toState(session, { state, agentConfig })
+  })
 
   routes.delete(
     '/api/sessions/:id',
@@ -54,6 +67,15 @@ export function addSystemSessions(scope: FastifyInstance, deps: DialectDeps, pro
       return { status: 'deleted', session_id: params.id }
     },
   )
+}
+
+/** With the files of the session, where the code in it finds it too. */
+async function keepConfig(deps: DialectDeps, { tenant_id, id }: SessionRow, config: object): Promise<void> {
+  const file = { tenantId: tenant_id, sessionId: id, path: AGENT_CONFIG_FILE }
+  await writeAgentFile(deps, file, config).catch(async (error: unknown) => {
+    await endSession(deps.sessions, tenant_id, id)
+    throw error
+  })
 }
 
 /** Another than the one asked for only where the operator has said so. */

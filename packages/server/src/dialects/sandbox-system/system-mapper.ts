@@ -1,24 +1,6 @@
 import type { ExecuteRequest, ExecutionSummary, Session } from '@ash-ai/shared'
 import type { Output } from '../../executions/output-queries.ts'
 
-/** What the dialect calls the templates built in. */
-const ALIASES: Partial<Record<string, string>> = {
-  python3: 'python',
-  'python:latest': 'python',
-  nodejs: 'node',
-  'node:latest': 'node',
-  bash: 'shell',
-}
-
-/** The template that an environment means, whatever its case; the name itself where there is none. */
-export function toTemplateName(environment: string, templates: readonly string[]): string {
-  const wanted = environment.toLowerCase()
-  const found = templates.includes(environment)
-    ? environment
-    : templates.find((name) => name.toLowerCase() === wanted)
-  return found ?? ALIASES[wanted] ?? environment
-}
-
 /** A session as the answer to its making. The provider is the real one. */
 export const toMade = ({ id, sandboxId, provider }: Session, url: string | null) => ({
   session_id: id,
@@ -28,18 +10,22 @@ export const toMade = ({ id, sandboxId, provider }: Session, url: string | null)
   url,
 })
 
-export const toState = ({ id, provider, ...session }: Session) => ({
+/** `state` and `agentConfig` are what is written in its files. */
+export const toState = (
+  { id, provider, ...session }: Session,
+  { state, agentConfig }: { state: unknown; agentConfig: unknown },
+) => ({
   session_id: id,
   provider,
-  state: {
-    environment: session.template ?? null,
-    sandbox_id: session.sandboxId ?? null,
-    sandbox_state: session.sandboxState,
-    isolation: session.isolation,
-    created_at: session.createdAt,
-    last_active_at: session.lastActiveAt,
-  },
+  state,
   status: STATUSES[session.status],
+  agent_config: agentConfig,
+  environment: session.template ?? null,
+  sandbox_id: session.sandboxId ?? null,
+  sandbox_state: session.sandboxState,
+  isolation: session.isolation,
+  created_at: session.createdAt,
+  last_active_at: session.lastActiveAt,
 })
 
 const STATUSES: Record<Session['status'], string> = {

@@ -1,6 +1,5 @@
 import type { FastifyInstance } from 'fastify'
 import type { ZodTypeProvider } from 'fastify-type-provider-zod'
-import { PackageInstalls } from '../../packages/package-installs.ts'
 import { endSession } from '../../sessions/session-lifecycle.ts'
 import { showSession } from '../../sessions/show-session.ts'
 import type { DialectDeps } from '../dialect-deps.ts'
@@ -16,7 +15,6 @@ export function addSessionRoutes(scope: FastifyInstance, deps: DialectDeps): voi
   const { sessions } = deps
   const { db, install } = sessions
   const show = (row: V1SessionRow) => toV1Session(row, showSession(sessions, row), install.indexes)
-  const installs = new PackageInstalls()
   const read = async (tenantId: string, id: string) => show(await getV1Session(db, tenantId, id))
 
   routes.post('/sessions', { schema: { body: V1SessionCreate } }, async ({ tenantId, body }, reply) => {
@@ -54,7 +52,7 @@ export function addSessionRoutes(scope: FastifyInstance, deps: DialectDeps): voi
       assertIndex(install.indexes, body.python_package_index_url)
       const { id } = await getV1Session(db, tenantId, params.id)
       const target = { tenantId, sessionId: id }
-      const pip = await addPackages(sessions, installs, target, toPackages(body.dependencies))
+      const pip = await addPackages(sessions, target, toPackages(body.dependencies))
       const now = new Date().toISOString()
       return {
         ...(await read(tenantId, id)),
