@@ -2,6 +2,7 @@ import { mkdir, writeFile } from 'node:fs/promises'
 import { availableParallelism, cpus, loadavg, release, totalmem } from 'node:os'
 import { join } from 'node:path'
 import { execute } from './execute.ts'
+import { files } from './files.ts'
 import { isolation } from './isolation.ts'
 import { lifecycle } from './lifecycle.ts'
 import { messageOverhead } from './message-overhead.ts'
@@ -11,6 +12,7 @@ import { streaming } from './streaming.ts'
 
 const BENCHES: Record<string, (parts: string[]) => Promise<string[]>> = {
   execute,
+  files,
   isolation,
   lifecycle,
   'message-overhead': messageOverhead,
@@ -21,7 +23,7 @@ const BENCHES: Record<string, (parts: string[]) => Promise<string[]>> = {
 const FOLDER = join(import.meta.dirname, '../../docs/benchmarks')
 
 // These take the names of parts after them; what a part alone measures is printed and not written.
-const HAVE_PARTS = ['execute', 'lifecycle', 'streaming']
+const HAVE_PARTS = ['execute', 'files', 'lifecycle', 'streaming']
 const [first = '', ...rest] = process.argv.slice(2)
 const parts = HAVE_PARTS.includes(first) ? rest : []
 const names = first === '' ? Object.keys(BENCHES) : [first, ...(parts.length > 0 ? [] : rest)]

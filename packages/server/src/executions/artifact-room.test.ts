@@ -43,3 +43,13 @@ test('a run that fails to keep its files leaves the others their room', async ()
   await expect(failed).rejects.toThrow('lost')
   expect(await next).toEqual({ bytes: 100 })
 })
+
+test.each([
+  [50, 1_000, 100],
+  [49, 1_000, 0],
+])('with %i of %i blocks free, a run may keep %i bytes', async (bavail, blocks, maxBytes) => {
+  const room = new ArtifactRoom(async () => ({ bavail, blocks }))
+  const deps = { db: opened.db, dataDir: opened.dataDir, maxArtifactBytes: 100 }
+  const offered = await room.use(deps, executionRow(), async (bytes) => ({ bytes }))
+  expect(offered.bytes).toBe(maxBytes)
+})

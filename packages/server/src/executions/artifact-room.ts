@@ -16,13 +16,21 @@ interface RoomDeps {
   maxArtifactBytes: number
 }
 
+/** Of the file system that a folder is on. */
+type ReadDisk = (folder: string) => Promise<{ bavail: number; blocks: number }>
+
 type Run = Pick<ExecutionRow, 'tenant_id' | 'session_id'>
 
 /** How many bytes the runs of a session may keep. */
 export class ArtifactRoom {
   readonly #kept = new Map<string, { bytes: number; atMs: number }>()
   readonly #queues = new Map<string, Promise<unknown>>()
+  readonly #readDisk: ReadDisk
   #disk = { isFull: false, atMs: Number.NEGATIVE_INFINITY }
+
+  constructor(readDisk: ReadDisk = statfs) {
+    this.#readDisk = readDisk
+  }
 
   /** Lets `keep` have what is left, and remembers what it took. One after another in a session: they share the room. */
   async use<Result extends { bytes: number }>(
@@ -68,7 +76,7 @@ export class ArtifactRoom {
   async #isDiskFull({ dataDir }: RoomDeps): Promise<boolean> {
     const now = performance.now()
     if (now - this.#disk.atMs < DISK_CHECK_MS) return this.#disk.isFull
-    const { bavail, blocks } = await statfs(dataDir)
+    const { bavail, blocks } = await this.#readDisk(dataDir)
     this.#disk = { isFull: bavail < blocks * MIN_FREE_SHARE, atMs: now }
     return this.#disk.isFull
   }
