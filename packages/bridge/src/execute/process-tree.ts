@@ -100,16 +100,23 @@ export class ProcessTree {
 
   /** Those that descend from it, and those that did when they were seen; looks at no others. */
   #family(): ProcessEntry[] {
-    const known = [[this.#pid, this.#startTime] as const, ...this.#seen]
-    const pids = new Set(
-      known.filter(([pid, startTime]) => readProcess(pid)?.startTime === startTime).map(first),
-    )
-    for (const pid of pids) for (const child of readChildren(pid)) pids.add(child)
-    return [...pids].flatMap((pid) => readProcess(pid) ?? [])
+    const known = new Map(this.#seen)
+    if (this.#startTime !== undefined) known.set(this.#pid, this.#startTime)
+    const members = new Map<number, ProcessEntry>()
+    for (const [pid, startTime] of known) {
+      const entry = readProcess(pid)
+      if (entry?.startTime === startTime) members.set(pid, entry)
+    }
+    for (const pid of members.keys()) {
+      for (const child of readChildren(pid)) {
+        const entry = members.has(child) ? undefined : readProcess(child)
+        if (entry) members.set(child, entry)
+      }
+    }
+    return [...members.values()]
   }
 }
 
-const first = ([pid]: readonly [number, ...unknown[]]) => pid
 const identity = ({ pid, startTime }: ProcessEntry) => `${pid}:${startTime}`
 
 function withDescendants(members: ProcessEntry[], all: ProcessEntry[]): ProcessEntry[] {

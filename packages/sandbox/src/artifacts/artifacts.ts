@@ -1,6 +1,6 @@
 import { ThreadPool } from '../checkpoints/thread-pool.ts'
 import type { ArtifactTask } from './artifact-thread.ts'
-import { type Collected, type CollectTask, copyChanges } from './copy-changes.ts'
+import { type Collected, type CollectTask, copyChanges, isChanged } from './copy-changes.ts'
 import { type FileScan, TooManyEntries, walkFiles } from './walk-files.ts'
 
 const THREADS = 2
@@ -30,7 +30,9 @@ export async function collectArtifacts(
 /** Undefined where there is more to do than a moment's work. */
 function collectFew(task: CollectTask): Collected | undefined {
   return atOnce(() => {
-    const { files } = walkFiles(task.dir, undefined, FEW_ENTRIES)
+    const { files, isComplete } = walkFiles(task.dir, undefined, FEW_ENTRIES)
+    if ([...files].every(([path, seen]) => !isChanged(task.before.files.get(path), seen)))
+      return { artifacts: [], isComplete: isComplete && task.before.isComplete }
     const bytes = [...files.values()].reduce((sum, { size }) => sum + size, 0)
     if (bytes > FEW_BYTES) return undefined
     const collected = copyChanges({ ...task, maxBytes: Math.min(FEW_BYTES, task.maxBytes) }, FEW_ENTRIES)

@@ -58,7 +58,7 @@ export function copyChanges(task: CollectTask, maxEntries?: number): Collected {
   return { artifacts, isComplete: isComplete && copying.isComplete && task.before.isComplete }
 }
 
-const isChanged = (before: SeenFile | undefined, now: SeenFile) =>
+export const isChanged = (before: SeenFile | undefined, now: SeenFile) =>
   before?.ino !== now.ino || before.size !== now.size || before.ctimeNs !== now.ctimeNs
 
 function take(copying: Copying, folder: HeldFolder, name: string, path: string): void {

@@ -1,10 +1,12 @@
-import { type BigIntStats, lstatSync, opendirSync } from 'node:fs'
+import { type BigIntStats, lstatSync, opendirSync, readdirSync } from 'node:fs'
 import { codeOf, isGone } from '../checkpoints/checkpoint-fault.ts'
 import { joinPath, toBytes } from '../checkpoints/entry-path.ts'
 import { childOf, type HeldFolder, holdFolder } from '../checkpoints/held-folder.ts'
 
 const MAX_ENTRIES = 20_000
 const MAX_DEPTH = 32
+/** Holds a few hundred entries at most, on most file systems: these are read at once, in a third of the time. */
+const SMALL_FOLDER_BYTES = 16 * 1024
 const LEFT_OUT = new Set(['node_modules', '__pycache__'])
 
 /** What tells one state of a file from another. */
@@ -60,6 +62,13 @@ function walkFolder(walk: Walk, folder: HeldFolder, path: string, depth: number)
 
 /** As many as there is room for: a folder may hold any number. */
 function namesIn(walk: Walk, folder: HeldFolder): string[] {
+  if (folder.stats.size <= SMALL_FOLDER_BYTES) {
+    const all = readdirSync(folder.base, { encoding: 'latin1' })
+    walk.entries += all.length
+    if (walk.entries > walk.maxEntries) throw new TooManyEntries()
+    if (walk.entries <= MAX_ENTRIES) return all.sort()
+    walk.entries -= all.length
+  }
   const names: string[] = []
   using listing = opendirSync(folder.base, { encoding: 'latin1' })
   for (let entry = listing.readSync(); entry !== null; entry = listing.readSync()) {

@@ -173,8 +173,8 @@ function believe<Value>(bridge: BridgeClient, decode: (data: unknown) => Value, 
 
 async function inTime<Value>(maxMs: number, work: Promise<Value>): Promise<Value> {
   const { promise, reject } = Promise.withResolvers<never>()
-  const error = new AshError('bridge_unresponsive', `The bridge did not end within ${maxMs / 1000} s`)
-  const timer = setTimeout(() => reject(error), maxMs)
+  const late = () => new AshError('bridge_unresponsive', `The bridge did not end within ${maxMs / 1000} s`)
+  const timer = setTimeout(() => reject(late()), maxMs)
   try {
     return await Promise.race([work, promise])
   } finally {

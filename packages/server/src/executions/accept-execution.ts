@@ -1,4 +1,5 @@
 import { createHash, randomUUID } from 'node:crypto'
+import { type FileScan, scanFiles, sessionDirs } from '@ash-ai/sandbox'
 import { AshError, type ExecuteOnce, type ExecuteRequest } from '@ash-ai/shared'
 import type { SpareInterpreter } from '../sandboxes/spare.ts'
 import type { EventLog } from '../sessions/event-log.ts'
@@ -145,6 +146,8 @@ export interface JobParts {
   ownsSession?: boolean
   /** What it begins in as soon as it has its place: then it is stored as begun, with one commit instead of two. */
   beginsBy?: () => 'reuse' | 'warm' | undefined
+  /** The files of the workspace, looked at already. */
+  filesBefore?: Promise<FileScan | undefined> | undefined
   /** What it is to run in. */
   spare?: SpareInterpreter | undefined
 }
@@ -161,10 +164,14 @@ export async function startJob(
   const path = place.isWaiting ? undefined : parts.beginsBy?.()
   if (path) Object.assign(parts.row, { status: 'running', started_at: Date.now(), path })
   try {
-    if (!(await store())) {
+    const storing = store()
+    // Its folders are there for sure, and until it is stored nothing of it runs.
+    const filesBefore = path === 'reuse' ? filesOf(deps, parts.row) : undefined
+    if (!(await storing)) {
       place.leave()
       return undefined
     }
+    parts = { ...parts, filesBefore }
   } catch (error) {
     place.leave()
     throw error
@@ -177,6 +184,10 @@ export async function startJob(
   void runJob(deps, job)
   return { row: parts.row, job }
 }
+
+/** Undefined where they cannot be read, which whoever runs it will find out. */
+const filesOf = ({ dataDir }: ExecutionDeps, { session_id }: ExecutionRow) =>
+  scanFiles(sessionDirs(dataDir, session_id).workspace).catch(() => undefined)
 
 /** Characters that it holds until it has run. */
 const sizeOf = ({ row, input }: Pick<JobParts, 'row' | 'input'>) =>

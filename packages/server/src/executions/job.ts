@@ -1,3 +1,4 @@
+import type { FileScan } from '@ash-ai/sandbox'
 import { isFinished } from '@ash-ai/shared'
 import type { SpareInterpreter } from '../sandboxes/spare.ts'
 import type { EventLog } from '../sessions/event-log.ts'
@@ -20,6 +21,7 @@ export interface JobOptions {
   ownsSession: boolean
   /** Characters of what is to be run. */
   size: number
+  filesBefore?: Promise<FileScan | undefined> | undefined
   spare?: SpareInterpreter | undefined
 }
 
@@ -38,6 +40,8 @@ export class Job {
   /** As it is stored. */
   row: ExecutionRow
   output: RunOutput
+  /** For the first attempt, which takes it away: the files of the workspace before it. */
+  filesBefore: Promise<FileScan | undefined> | undefined
   /** An interpreter that waits for the first attempt; taken away by whoever uses it. */
   spare: SpareInterpreter | undefined
   /** Why it is to end, whatever its code says. */
@@ -61,6 +65,7 @@ export class Job {
     this.isRefusable = options.isRefusable
     this.ownsSession = options.ownsSession
     this.size = options.size
+    this.filesBefore = options.filesBefore
     this.spare = options.spare
     this.seqBefore = log.lastSeq
     this.#maxLogChars = maxLogChars

@@ -59,12 +59,15 @@ export async function runAttempt(deps: ExecutionDeps, job: Job, ground: Ground):
 /** The files are looked at when the folders are there for sure, and before the code can change them. */
 async function takeWithFiles(
   { dataDir }: ExecutionDeps,
-  { row }: Job,
+  job: Job,
   ground: Ground,
 ): Promise<{ taken: Taken; before: FileScan }> {
   const taken = await ground.take()
   try {
-    return { taken, before: await scanFiles(sessionDirs(dataDir, row.session_id).workspace) }
+    const known = await job.filesBefore
+    job.filesBefore = undefined
+    const before = known ?? (await scanFiles(sessionDirs(dataDir, job.row.session_id).workspace))
+    return { taken, before }
   } catch (error) {
     await taken.release(undefined)
     throw error
