@@ -6,6 +6,7 @@ import { files } from './files.ts'
 import { isolation } from './isolation.ts'
 import { lifecycle } from './lifecycle.ts'
 import { messageOverhead } from './message-overhead.ts'
+import { sandboxRun } from './sandbox-run.ts'
 import { sessionCreate } from './session-create.ts'
 import { slowClient } from './slow-client.ts'
 import { streaming } from './streaming.ts'
@@ -16,6 +17,7 @@ const BENCHES: Record<string, (parts: string[]) => Promise<string[]>> = {
   isolation,
   lifecycle,
   'message-overhead': messageOverhead,
+  'sandbox-run': sandboxRun,
   'session-create': sessionCreate,
   'slow-client': slowClient,
   streaming,

@@ -8,7 +8,7 @@ import { promisify } from 'node:util'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { BARE_ENV, ROOT } from './support/run-process.ts'
 
-const BIN = join(ROOT, 'packages/cli/bin/sandbox-run.mjs')
+const BIN = join(ROOT, 'packages/cli/bin/sandbox-run.cjs')
 /** The same as the servers of other tests: staging takes longer than a handler. */
 const RUNTIME_DIR = join(tmpdir(), 'ash-test-runtime')
 const TIMEOUT_MS = 60_000

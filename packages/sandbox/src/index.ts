@@ -50,6 +50,7 @@ export type {
 } from './provider.ts'
 export { SANDBOX_PATHS } from './providers/bwrap-paths.ts'
 export { createProvider, PROVIDER_NAMES, type ProviderName } from './providers/create-provider.ts'
+export { expectOutput } from './providers/output-pipes.ts'
 export {
   assertReachable,
   type Runtime,

@@ -10,6 +10,8 @@ const { O_RDONLY, O_WRONLY, O_NONBLOCK, O_NOFOLLOW } = constants
 /** Made at once, since it takes a process; each start needs two. */
 const STOCK = 32
 const LOW_STOCK = 8
+/** Enough for a program that runs one thing: nor does that wait for more. */
+const FIRST_STOCK = LOW_STOCK + 4
 /** Without `mkfifo`, how long it is not looked for again. */
 const RETRY_MS = 10_000
 const MKFIFO_OPTIONS = { env: { PATH: '/usr/bin:/bin' }, stdio: 'ignore', timeout: 2_000 } as const
@@ -57,6 +59,7 @@ export async function spawnWithOutput<Started extends { child: ChildProcess }>(
 const openReader = ({ readFd }: Pipe) => new Socket({ fd: readFd, readable: true, writable: false })
 
 const stock: Pipe[] = []
+let wanted = FIRST_STOCK
 let refilling: Promise<void> | undefined
 let retryAt = 0
 
@@ -90,7 +93,8 @@ function refill(): Promise<void> {
 async function makePipes(): Promise<void> {
   const folder = await mkdtemp(join(tmpdir(), 'ash-output-'))
   try {
-    const paths = Array.from({ length: STOCK - stock.length }, (_, index) => join(folder, String(index)))
+    const paths = Array.from({ length: wanted - stock.length }, (_, index) => join(folder, String(index)))
+    wanted = STOCK
     const child = spawn('mkfifo', ['-m', MODE, ...paths], MKFIFO_OPTIONS)
     await new Promise<void>((resolve, reject) => {
       child.once('error', reject)

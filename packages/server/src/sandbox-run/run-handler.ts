@@ -6,6 +6,7 @@ import {
   chooseLimits,
   createProvider,
   type DirectInterpreter,
+  expectOutput,
   type Owner,
   PolledDisk,
   type ResourceLimits,
@@ -53,6 +54,7 @@ export async function runHandler(
   run: HandlerRun,
   signal: AbortSignal,
 ): Promise<HandlerReport> {
+  expectOutput() // By another process, which takes a while.
   const disk = new PolledDisk()
   const [runtime, limits] = await Promise.all([stage(host), chooseLimits(GROUP, host.owner !== undefined)])
   const dirs = await makeDirs(host.owner !== undefined)
