@@ -1,4 +1,4 @@
-import { writeFileSync } from 'node:fs'
+import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
 import { KernelProcess } from './testing/kernel-process.ts'
@@ -285,6 +285,27 @@ describe('scripts', () => {
     await kernel.run({ kind: 'script', code })
     expect(await kernel.exited).toEqual([0, null])
     expect(kernel.stdout).toBe('gone\n')
+  })
+
+  test('what it left open is written at its end', async () => {
+    const kernel = start()
+    const code = `import sys
+def say(text): print(text, file=sys.__stdout__)
+class Last:
+  def __init__(self): self.me = self
+  def __del__(self): say('last')
+last = Last()
+file = open('open.txt', 'w')
+file.write('left open')
+file.me = file
+sys.stdout = open('printed.txt', 'w')
+print('elsewhere', end='')
+sys.exit(7)`
+    await kernel.run({ kind: 'script', code })
+    expect(await kernel.exited).toEqual([7, null])
+    expect(kernel.stdout).toBe('last\n')
+    const read = (name: string) => readFileSync(join(kernel.cwd, name), 'utf8')
+    expect([read('open.txt'), read('printed.txt')]).toEqual(['left open', 'elsewhere'])
   })
 
   test('the program is __main__', async () => {
