@@ -5,6 +5,7 @@ import { startTestServer, type TestServer } from './support/test-server.ts'
 
 let server: TestServer
 let port: string
+const dialectPort = () => /"dialectUrl":"http:\/\/[^"]*:(\d+)"/.exec(server.log())?.[1]
 beforeAll(async () => {
   server = await startTestServer({ env: { ASH_KEYS: 'off', ASH_DIALECT_PORT: '0' } })
   port = new URL(server.url).port
@@ -54,6 +55,21 @@ test.each(['evil.example', 'localhost.evil.example', '127.0.0.1.evil.example', '
     })
   },
 )
+
+test('a sandbox does not reach it, whatever its network policy names', async () => {
+  const { sessions } = server.client
+  const names = ['localhost', '127.0.0.1', '0.0.0.0', '[::ffff:127.0.0.1]']
+  const places = names.flatMap((name) => [`${name}:${port}`, `${name}:${dialectPort()}`])
+  const { id } = await sessions.create({ template: 'python', network: places })
+  for (const place of places) {
+    const get = `curl -s -o /dev/null -w '%{http_code} ' --noproxy '' -x "$http_proxy"`
+    const direct = `${get} http://${place}/api/sessions`
+    const tunnelled = `${get} -p -H 'Host: localhost' http://${place}/api/sessions`
+    const { stdout } = await sessions.exec(id, { command: `${direct}; ${tunnelled}; true` })
+    expect([place, stdout]).toEqual([place, '403 000 '])
+  }
+  await sessions.end(id)
+})
 
 test('a page of another site, or of another port, is refused', async () => {
   const before = await server.client.sessions.list()

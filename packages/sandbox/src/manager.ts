@@ -106,6 +106,8 @@ interface ManagerOptions {
   modelIdleTimeoutMs: number
   /** Variables every bridge gets beside the fixed ones. */
   env: Record<string, string>
+  /** Ports of this machine that no sandbox reaches, whatever its policy says; may change. */
+  closedPorts?: ReadonlySet<number>
   /** When a bridge counts as unresponsive, where the default does not suit. */
   pulse?: Pulse
 }
@@ -188,6 +190,7 @@ export class SandboxManager {
       policy: request.network,
       onDenied: request.onDenied ?? (() => {}),
       findCredential: request.findCredential,
+      closedPorts: this.#options.closedPorts,
     })
   }
 

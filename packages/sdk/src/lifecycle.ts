@@ -66,7 +66,7 @@ export class Lifecycle {
     const { id, sandboxId, provider } = await this.client.sessions.create({ ...session, template }, options)
     if (agentConfig)
       await this.#writeJson(id, AGENT_CONFIG_FILE, agentConfig, options).catch(async (error: unknown) => {
-        await this.stop(id)
+        await this.stop(id).catch(() => {}) // Why it came to that says more.
         throw error
       })
     return { sessionId: id, sandboxId, provider, status: 'running' }

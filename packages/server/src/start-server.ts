@@ -93,7 +93,9 @@ async function start(config: Config, log: FastifyBaseLogger, closers: (() => unk
   const runtime = await stageRuntime(config.runtimeDir, locateRuntime(config.bridgeEntry))
   // Within the data directory the lock says that nobody else uses it.
   if (dirname(config.runtimeDir) === config.dataDir) await removeOtherRuntimes(runtime)
+  const keylessPorts = new Set<number>()
   const manager = new SandboxManager({
+    closedPorts: keylessPorts,
     provider,
     disk,
     runtime,
@@ -198,7 +200,8 @@ async function start(config: Config, log: FastifyBaseLogger, closers: (() => unk
   const app = await buildApp({ config, databaseKind: kind, metrics, sessions, previews, log })
   const unused = trackUnused(app.server)
   closers.push(() => closeApp(app, unused, config.shutdownTimeoutMs))
-  const listenForDialects = await prepareDialects({ config, metrics, sessions, previews, log }, closers)
+  const dialectDeps = { config, metrics, sessions, previews, log }
+  const listenForDialects = await prepareDialects(dialectDeps, keylessPorts, closers)
   closers.push(() => stopSessions(sessions, config.shutdownTimeoutMs))
   closers.push(() => stopExecutions(sessions, config.shutdownTimeoutMs))
   closers.push(() => layers?.close())
@@ -207,7 +210,9 @@ async function start(config: Config, log: FastifyBaseLogger, closers: (() => unk
   await recoverExecutions(sessions)
   await listenForDialects()
   await app.listen({ port: config.port, host: config.host })
-  const url = urlOf(app.server.address() as AddressInfo)
+  const address = app.server.address() as AddressInfo
+  if (config.keys === 'off') keylessPorts.add(address.port)
+  const url = urlOf(address)
   await resumeWaitingTurns(sessions)
   uploads?.start()
   closers.push(startIdleSweep(sessions))
@@ -234,6 +239,7 @@ async function start(config: Config, log: FastifyBaseLogger, closers: (() => unk
 /** In other vocabularies, where the operator wants that. Returns what begins to listen. */
 async function prepareDialects(
   deps: Parameters<typeof buildDialects>[0],
+  keylessPorts: Set<number>,
   closers: (() => unknown)[],
 ): Promise<() => Promise<void>> {
   const { dialects, host, shutdownTimeoutMs } = deps.config
@@ -243,7 +249,9 @@ async function prepareDialects(
   closers.push(() => closeApp(app, unused, shutdownTimeoutMs))
   return async () => {
     await app.listen({ port: dialects.port, host })
-    const dialectUrl = urlOf(app.server.address() as AddressInfo)
+    const address = app.server.address() as AddressInfo
+    if (dialects.keys === 'off') keylessPorts.add(address.port)
+    const dialectUrl = urlOf(address)
     deps.log.info({ dialectUrl, keys: dialects.keys }, 'dialects are listening')
   }
 }

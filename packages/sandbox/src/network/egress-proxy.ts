@@ -34,6 +34,7 @@ export interface EgressProxyOptions {
   /** What is at `http://<name>.credentials.ash/`; by default nothing. */
   findCredential?: FindCredential | undefined
   ca?: CredentialRouteOptions['ca']
+  closedPorts?: EgressRoutesOptions['closedPorts']
   resolve?: EgressRoutesOptions['resolve']
   connect?: EgressRoutesOptions['connect']
   limits?: Partial<EgressLimits>

@@ -17,6 +17,8 @@ export interface EgressRoutesOptions {
   /** Read for each decision: a change takes effect at once. */
   policy: () => NetworkPolicy
   onDenied: (event: EgressDenied) => void
+  /** Of this machine, closed whatever a policy says: who listens there takes every program of the machine for a friend. */
+  closedPorts?: ReadonlySet<number> | undefined
   resolve?: ((host: string) => Promise<string[]>) | undefined
   /** Connects to one of these addresses, which have been checked, and looks nothing up. */
   connect?: ((addresses: string[], port: number) => Socket) | undefined
@@ -92,7 +94,8 @@ export class EgressRoutes {
 
   /** Throws if the policy as it is now objects to what is known of a route. Every decision is this one. */
   check(route: Route): Decision & { allowed: true } {
-    const decision = judge(route.policy ?? this.#options.policy(), route)
+    const { policy, closedPorts } = this.#options
+    const decision = judge(route.policy ?? policy(), route, closedPorts)
     return decision.allowed ? decision : this.refuse(route.destination, decision)
   }
 
@@ -163,10 +166,21 @@ export class EgressRoutes {
   }
 }
 
+const NO_PORTS: ReadonlySet<number> = new Set()
+
 /** The name asked for, the addresses it leads to and the server name that TLS gives must all be allowed, and agree. */
-function judge(policy: NetworkPolicy, { destination, addresses, protocol }: Route): Decision {
+function judge(
+  policy: NetworkPolicy,
+  { destination, addresses, protocol }: Route,
+  closedPorts: ReadonlySet<number> = NO_PORTS,
+): Decision {
   const decision = decide(policy, destination)
   if (!decision.allowed) return decision
+  if (closedPorts.has(destination.port) && addresses.some((one) => isLocalAddress(one, ownAddresses())))
+    return {
+      allowed: false,
+      reason: 'Ash itself listens there without keys, and sandboxes are not to use it',
+    }
   const objection = objectionToAddresses(destination, addresses, decision.isNamed)
   if (objection) return { allowed: false, ...objection }
   if (protocol === 'not tls' && !decision.isAnyProtocol) {

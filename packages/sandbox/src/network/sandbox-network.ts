@@ -22,6 +22,7 @@ export interface SandboxNetworkOptions {
   policy: NetworkPolicy
   onDenied: (event: EgressDenied) => void
   findCredential: FindCredential | undefined
+  closedPorts: ReadonlySet<number> | undefined
 }
 
 /** The ways out of one sandbox, to the model API and to what its network policy allows, and the one in. */
@@ -77,8 +78,8 @@ export class SandboxNetwork {
   }
 
   async #listen(): Promise<void> {
-    const { runDir, owner, modelToken, upstream, modelIdleTimeoutMs, budget, onDenied, findCredential } =
-      this.#options
+    const { runDir, owner, modelToken, upstream, modelIdleTimeoutMs, budget } = this.#options
+    const { onDenied, findCredential, closedPorts } = this.#options
     await mkdir(runDir, { recursive: true })
     await chmod(runDir, 0o711)
     const guard = createModelGuard({
@@ -102,6 +103,7 @@ export class SandboxNetwork {
       policy: () => this.#policy,
       onDenied,
       findCredential,
+      closedPorts,
     })
     this.#tunnels = await TunnelHost.listen(this.tunnelSocket, owner)
   }

@@ -57,7 +57,10 @@ async function tenantOf(options: AuthOptions, known: KnownKeys, request: Fastify
 }
 
 /** Whose key it is, if it is one. */
-export async function findTenant({ db, apiKey }: AuthOptions, key: string): Promise<string | undefined> {
+export async function findTenant(
+  { db, apiKey }: Pick<AuthOptions, 'db' | 'apiKey'>,
+  key: string,
+): Promise<string | undefined> {
   const digest = sha256(key)
   if (apiKey !== undefined && timingSafeEqual(digest, sha256(apiKey))) return DEFAULT_TENANT
   return findTenantByKeyHash(db, digest.toString('hex'))

@@ -28,6 +28,9 @@ test.each([
   { host: 'localhost:4100', origin: '' },
   { host: 'localhost:4100', 'sec-fetch-site': 'cross-site' },
   { host: 'localhost:4100', 'sec-fetch-site': 'same-site' },
+  { host: 'localhost:4100', 'sec-fetch-site': 'none, cross-site' },
+  { host: 'localhost:4100', 'x-forwarded-for': '203.0.113.9' },
+  { host: 'localhost:4100', via: '1.1 proxy' },
 ])('%j is refused', (headers) => {
   expect(() => assertNoWebPage(headers)).toThrow('Authorization: Bearer')
 })

@@ -10,12 +10,18 @@ const LOOPBACK_HOST = /^(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d{1,5})?$/i
  * Throws unless no web page can have sent the request. A page says where it comes from, and one whose name was made to
  * point here names itself as the host. A page of this machine on another port is foreign too: a preview is one.
  */
-export function assertNoWebPage({ host = '', origin, 'sec-fetch-site': site }: IncomingHttpHeaders): void {
+export function assertNoWebPage(headers: IncomingHttpHeaders): void {
+  const { host = '', origin, 'sec-fetch-site': site } = headers
   if (!LOOPBACK_HOST.test(host)) throw refused(`the host "${host.slice(0, 200)}"`)
   if (origin !== undefined && origin !== `http://${host}`) throw refused(`"${origin.slice(0, 200)}"`)
-  // Browsers say this even where they leave the origin out, as for an image.
-  if (site === 'cross-site' || site === 'same-site') throw refused('a page of another site')
+  // For loopback browsers say this even where they leave the origin out, as for an image.
+  if (site !== undefined && site !== 'none' && site !== 'same-origin') throw refused('a page of another site')
+  const relayed = RELAYED.find((name) => headers[name] !== undefined)
+  if (relayed !== undefined) throw refused(`somebody else, as "${relayed}" says`)
 }
+
+/** A proxy may come from anywhere. Not each one says so: behind one there have to be keys. */
+const RELAYED = ['forwarded', 'x-forwarded-for', 'x-forwarded-host', 'x-real-ip', 'via']
 
 const refused = (from: string) =>
   new AshError(

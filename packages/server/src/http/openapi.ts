@@ -1,7 +1,7 @@
 import { ErrorReply } from '@ash-ai/shared'
 import swagger, { type SwaggerTransform } from '@fastify/swagger'
 import swaggerUi from '@fastify/swagger-ui'
-import type { FastifyInstance } from 'fastify'
+import type { FastifyInstance, onRequestHookHandler } from 'fastify'
 import { jsonSchemaTransform, jsonSchemaTransformObject } from 'fastify-type-provider-zod'
 import type { z } from 'zod'
 
@@ -24,8 +24,14 @@ export async function addOpenApi(app: FastifyInstance, version: string): Promise
     transform: describeRoute,
     transformObject: jsonSchemaTransformObject,
   })
-  await app.register(swaggerUi, { routePrefix: '/docs' })
+  await app.register(swaggerUi, { routePrefix: '/docs', uiHooks: { onRequest: forbidFrames } })
   app.get('/openapi.json', { schema: { hide: true } }, async () => app.swagger())
+}
+
+/** What is clicked in there acts: no page is to lay itself over it. */
+const forbidFrames: onRequestHookHandler = (_request, reply, done) => {
+  reply.headers({ 'x-frame-options': 'DENY', 'content-security-policy': "frame-ancestors 'none'" })
+  done()
 }
 
 const describeRoute: SwaggerTransform = (input) => {

@@ -12,7 +12,7 @@ const COOKIE = 'ash_preview'
 const SECURE_COOKIE = `__Host-${COOKIE}`
 export const isOwnCookie = (name: string) => name === COOKIE || name === SECURE_COOKIE
 
-export interface AccessDeps extends AuthOptions {
+export interface AccessDeps extends Pick<AuthOptions, 'db' | 'apiKey'> {
   linkKey: Buffer
   base: URL
 }

@@ -25,6 +25,15 @@ export async function writeAgentFile(
   )
 }
 
+/** What can be read as JSON may still be nested too deeply to be written. */
+export function isWritable(value: unknown, maxChars = Number.POSITIVE_INFINITY): boolean {
+  try {
+    return JSON.stringify(value).length <= maxChars
+  } catch {
+    return false
+  }
+}
+
 /** Undefined where there is none. What runs in the session can write there as well: null for what is no JSON object. */
 export async function readAgentFile(
   { files }: Pick<DialectDeps, 'files'>,
@@ -34,7 +43,7 @@ export async function readAgentFile(
     const value: unknown = JSON.parse(
       await readText(await files.open(tenantId, sessionId), path, MAX_AGENT_JSON_BYTES),
     )
-    return typeof value === 'object' && !Array.isArray(value) ? value : null
+    return typeof value === 'object' && !Array.isArray(value) && isWritable(value) ? value : null
   } catch (error) {
     if (isAshError(error, 'file_not_found') || isAshError(error, 'no_checkpoint')) return undefined
     if (error instanceof SyntaxError || NOT_JSON.some((code) => isAshError(error, code))) return null

@@ -8,14 +8,14 @@ import { getSession, type SessionRow } from '../../sessions/session-queries.ts'
 import { showSession } from '../../sessions/show-session.ts'
 import { listTemplates } from '../../templates/template-queries.ts'
 import type { DialectDeps } from '../dialect-deps.ts'
-import { MAX_AGENT_JSON_BYTES, readAgentFile, writeAgentFile } from './agent-files.ts'
+import { isWritable, MAX_AGENT_JSON_BYTES, readAgentFile, writeAgentFile } from './agent-files.ts'
 import { sandboxUrl } from './sandbox-url.ts'
 import { toMade, toState } from './system-mapper.ts'
 
 const Create = z.object({
   agent_config: z
     .record(z.string(), z.unknown())
-    .refine((config) => JSON.stringify(config).length <= MAX_AGENT_JSON_BYTES / 4, 'is too long')
+    .refine((config) => isWritable(config, MAX_AGENT_JSON_BYTES / 4), 'is too long, or nested too deeply')
     .nullish(),
   environment: z.string().min(1).max(64).default('Python3'),
   provider: z.string().min(1).max(64).nullish(),
@@ -73,7 +73,9 @@ export function addSystemSessions(scope: FastifyInstance, deps: DialectDeps, pro
 async function keepConfig(deps: DialectDeps, { tenant_id, id }: SessionRow, config: object): Promise<void> {
   const file = { tenantId: tenant_id, sessionId: id, path: AGENT_CONFIG_FILE }
   await writeAgentFile(deps, file, config).catch(async (error: unknown) => {
-    await endSession(deps.sessions, tenant_id, id)
+    await endSession(deps.sessions, tenant_id, id).catch((cause: unknown) =>
+      deps.sessions.log.error({ err: cause, sessionId: id }, 'a session was not ended after all'),
+    )
     throw error
   })
 }
