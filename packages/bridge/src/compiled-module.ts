@@ -17,7 +17,7 @@ export function loadCompiled(file: string): CompiledModule | undefined {
   const { Script } = vm()
   const script = new Script(`(function (exports, require, module, __filename, __dirname) {${source}\n})`, {
     filename: file,
-    cachedData: readIfThere(`${file}.cache`),
+    cachedData: readCache(`${file}.cache`),
   })
   const module = { exports: {} }
   const run = script.runInThisContext() as (...args: unknown[]) => void
@@ -26,6 +26,15 @@ export function loadCompiled(file: string): CompiledModule | undefined {
     exports: module.exports,
     isFromCache: script.cachedDataRejected === false,
     makeCache: () => script.createCachedData(),
+  }
+}
+
+/** Without it the same is compiled again, whatever keeps it from being read. */
+function readCache(file: string): Buffer | undefined {
+  try {
+    return readFileSync(file)
+  } catch {
+    return undefined
   }
 }
 

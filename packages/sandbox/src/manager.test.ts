@@ -51,7 +51,21 @@ async function startBridge(change: Partial<SandboxProcess>): Promise<SandboxProc
     exit.resolve({ code: 0, signal: null, stderr: '', usage: await usage() })
   }
   onTestFinished(kill)
-  return { pid: 0, stream, exited: exit.promise, usage, hits, pids, enclose, freeze, thaw, kill, ...change }
+  const settled = Promise.resolve()
+  return {
+    pid: 0,
+    settled,
+    stream,
+    exited: exit.promise,
+    usage,
+    hits,
+    pids,
+    enclose,
+    freeze,
+    thaw,
+    kill,
+    ...change,
+  }
 }
 
 /** Counts who holds a disk. */

@@ -306,7 +306,10 @@ function liveSandbox(
     thaw,
     usage: () => process.usage(),
     pids: () => process.pids(),
-    enclose: async (insidePid) => encloseInside(process, insidePid, `run-${++enclosures}`),
+    enclose: async (insidePid) => {
+      await process.settled
+      return encloseInside(process, insidePid, `run-${++enclosures}`)
+    },
     stop: stopOnce,
   }
 }

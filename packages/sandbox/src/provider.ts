@@ -63,6 +63,8 @@ export interface ProcessTree extends Freezer {
   hits(): LimitHits
   /** Host pids of everything inside; undefined where no control group holds it. */
   pids(): number[] | undefined
+  /** It is in all of its groups; only then parts of it can be held apart. */
+  settled: Promise<void>
   /** Holds one of them, by its host pid, and all that it will start together; undefined where nothing can. */
   enclose(name: string, hostPid: number): Enclosure | undefined
   /** Kills everything inside, also what is frozen; resolves when it is gone. Safe to call again. */
@@ -84,8 +86,6 @@ export interface InterpreterProcess extends ProcessTree {
   ended: Promise<ProcessExit>
   /** All of it is gone. */
   exited: Promise<ProcessExit>
-  /** What it uses from then on is counted. */
-  settled: Promise<void>
   /** Whether the program ran at all; known when it has ended. */
   hasRun(): boolean
   /** What all of it has used until now, or until its end. */

@@ -152,11 +152,12 @@ describe('a database that another process has locked while a turn runs', () => {
     const lock = await lockDatabase(server.dataDir)
     expect((await sessions.resume(sessionId)).resumed).toBe('warm')
     expect((await sessions.exec(sessionId, { command: 'echo awake' })).stdout).toBe('awake\n')
-    expect((await server.client.sessions.list()).sessions.map(({ status }) => status)).toEqual(['paused'])
-    const got = sessions.get(sessionId)
+    const again = sessions.resume(sessionId)
+    expect((await server.client.sessions.list()).sessions.map(({ status }) => status)).toEqual(['active'])
+    expect((await sessions.get(sessionId)).status).toBe('active')
+    expect(await again).toMatchObject({ resumed: 'none', status: 'active' })
     const paused = sessions.pause(sessionId)
     await lock.release()
-    expect((await got).status).toBe('active')
     expect((await paused).status).toBe('paused')
     const statuses = (await sessions.events(sessionId, { types: ['status'] })).events.slice(-3)
     expect(statuses.map(({ data }) => data)).toEqual([
@@ -164,6 +165,10 @@ describe('a database that another process has locked while a turn runs', () => {
       { status: 'active' },
       { status: 'paused' },
     ])
+    // Were the server killed now, its next start would end the turn: so the session is active before it begins.
+    await sendShort('wakes;')
+    const { events } = await sessions.events(sessionId, { types: ['status', 'turn'] })
+    expect(events.slice(-2)).toMatchObject([{ data: { status: 'active' } }, { type: 'turn' }])
   })
 
   test('for longer, while a sandbox at rest dies: the session can be woken again', async () => {

@@ -62,7 +62,8 @@ function walkFolder(walk: Walk, folder: HeldFolder, path: string, depth: number)
 
 /** As many as there is room for: a folder may hold any number. */
 function namesIn(walk: Walk, folder: HeldFolder): string[] {
-  if (folder.stats.size <= SMALL_FOLDER_BYTES) {
+  // Where nothing is said of its size, it may be any.
+  if (folder.stats.size > 0 && folder.stats.size <= SMALL_FOLDER_BYTES) {
     const all = readdirSync(folder.base, { encoding: 'latin1' })
     walk.entries += all.length
     if (walk.entries > walk.maxEntries) throw new TooManyEntries()

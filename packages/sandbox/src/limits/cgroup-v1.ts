@@ -64,7 +64,8 @@ function createGroup(parents: Record<string, string>, id: string, limits: Resour
   // Memory and swap together: no swap on top. Kernels without swap accounting lack the file.
   writeWhereOffered(folder('memory'), 'memory.memsw.limit_in_bytes', memoryBytes)
   writeWhereOffered(folder('memory'), 'memory.swappiness', 0)
-  writeControlNow(folder('pids'), 'pids.max', limits.processes)
+  // One more: that which enters by itself, and stays outside of the sandbox.
+  writeControlNow(folder('pids'), 'pids.max', limits.processes + 1)
   writeControlNow(folder('cpu'), 'cpu.cfs_period_us', PERIOD_US)
   writeControlNow(folder('cpu'), 'cpu.cfs_quota_us', Math.round(limits.cpus * PERIOD_US))
   return groupOf(parents, id)
@@ -123,6 +124,7 @@ async function moveRest(from: string, to: string, entered: number): Promise<void
     if (left.length === 0) return
     for (const pid of left) await writeControl(to, 'cgroup.procs', pid).catch(ignoreEnded)
   }
+  throw new Error(`processes stay outside of ${to}`)
 }
 
 function ignoreEnded(error: NodeJS.ErrnoException): void {

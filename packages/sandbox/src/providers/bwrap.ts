@@ -137,9 +137,11 @@ function spawnBwrap(
       : []
   const command = [PRLIMIT, ...rlimits, bwrap, '--args', String(ARGS_FD), '--', ...inside, ...program]
   const [first = '', ...rest] = entrance ? ['/bin/sh', '-c', ENTER, 'sh', ...command] : command
-  const [firstDoor, ...doors] = (entrance?.files ?? []).map((file) => openSync(file, 'w'))
+  const open: number[] = []
   const shields = openShields()
   try {
+    for (const file of entrance?.files ?? []) open.push(openSync(file, 'w'))
+    const [firstDoor, ...doors] = open
     // An empty environment and arguments by descriptor: PID 1 inside is bwrap itself, and its /proc entries are
     // readable there.
     const child = spawn(first, rest, {
@@ -156,7 +158,7 @@ function spawnBwrap(
     return { child, fds: { statusFd: STATUS_FD, inputs, ...blocked } }
   } finally {
     shields.close()
-    for (const door of [firstDoor, ...doors]) if (door !== undefined) closeSync(door)
+    for (const door of open) closeSync(door)
   }
 }
 

@@ -25,8 +25,6 @@ export interface WatchedTree extends ProcessTree {
   ended: Promise<ProcessExit>
   /** Also what it left behind is gone, and so are the limits. */
   exited: Promise<ProcessExit>
-  /** It is in all of its groups, so that what it uses from now on is counted. */
-  settled: Promise<void>
   /** The first process inside; the child itself where there is no inside. */
   rootPid: number
   /** Whether bubblewrap got as far as to run the program. Known when it has ended. */

@@ -114,7 +114,7 @@ async function acceptNew(
   once: Once | undefined,
 ): Promise<AcceptedExecution | undefined> {
   const session = await getOpenSession(deps.db, caller.tenantId, sessionId)
-  assertWakes(session)
+  if (!deps.live.awake(sessionId)) assertWakes(session)
   const plan = planRun(request, runSessionOf(session), event)
   const free = session.mode === 'ephemeral' ? await reserveFirst(deps, session) : undefined
   try {
@@ -167,11 +167,13 @@ export async function startJob(
     const storing = store()
     // Its folders are there for sure, and until it is stored nothing of it runs.
     const filesBefore = path === 'reuse' ? filesOf(deps, parts.row) : undefined
+    const scannedMs = performance.now()
     if (!(await storing)) {
       place.leave()
       return undefined
     }
-    parts = { ...parts, filesBefore }
+    // What others write meanwhile is not the run's.
+    if (performance.now() - scannedMs < FRESH_SCAN_MS) parts = { ...parts, filesBefore }
   } catch (error) {
     place.leave()
     throw error
@@ -184,6 +186,8 @@ export async function startJob(
   void runJob(deps, job)
   return { row: parts.row, job }
 }
+
+const FRESH_SCAN_MS = 20
 
 /** Undefined where they cannot be read, which whoever runs it will find out. */
 const filesOf = ({ dataDir }: ExecutionDeps, { session_id }: ExecutionRow) =>

@@ -62,11 +62,12 @@ async function takeWithFiles(
   job: Job,
   ground: Ground,
 ): Promise<{ taken: Taken; before: FileScan }> {
+  const { filesBefore } = job
+  job.filesBefore = undefined // Of a second attempt it would say nothing.
   const taken = await ground.take()
   try {
-    const known = await job.filesBefore
-    job.filesBefore = undefined
-    const before = known ?? (await scanFiles(sessionDirs(dataDir, job.row.session_id).workspace))
+    const before =
+      (await filesBefore) ?? (await scanFiles(sessionDirs(dataDir, job.row.session_id).workspace))
     return { taken, before }
   } catch (error) {
     await taken.release(undefined)

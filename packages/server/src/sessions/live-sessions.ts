@@ -134,8 +134,7 @@ export class LiveSessions {
   }
 
   async #changeStored<Result>(sessionId: string, change: () => Promise<Result>): Promise<Result> {
-    const storing = this.#live.get(sessionId)?.storing
-    if (storing !== undefined) await storing
+    await storedInTime(this.#live.get(sessionId))
     return change()
   }
 
@@ -216,8 +215,24 @@ export function noteUse(deps: Pick<SessionDeps, 'waiting' | 'pool'>, live: LiveS
   deps.pool.setState(live.sandbox.id, isBusy(deps, live) ? 'running' : 'waiting')
 }
 
-const isAwake = ({ sandbox, isPaused, isLeaving }: LiveSession) =>
+/** It can be used at once. */
+export const isAwake = ({ sandbox, isPaused, isLeaving }: LiveSession) =>
   !sandbox.bridge.isClosed && !isPaused && !isLeaving
+
+const STORE_WAIT_MS = 10_000
+
+/** Throws where the database has not taken it for long. */
+export async function storedInTime(live: LiveSession | undefined): Promise<void> {
+  if (live?.storing === undefined) return
+  const { promise: late, reject } = Promise.withResolvers<never>()
+  const error = () => new AshError('internal_error', 'The database takes no writes. Try again later.')
+  const timer = setTimeout(() => reject(error()), STORE_WAIT_MS)
+  try {
+    await Promise.race([live.storing, late])
+  } finally {
+    clearTimeout(timer)
+  }
+}
 
 const serverStopping = () =>
   new AshError('server_stopping', 'The server is shutting down', { retryAfterSeconds: 5 })

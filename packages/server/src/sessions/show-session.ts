@@ -1,11 +1,16 @@
 import type { Session } from '@ash-ai/shared'
 import type { SecretBox } from '../db/secret-box.ts'
+import { isAwake } from './live-sessions.ts'
 import { envAad } from './open-session.ts'
 import type { SessionDeps } from './session-deps.ts'
 import { type SessionRow, toSession } from './session-queries.ts'
 
 /** A session as clients see it: with what its sandbox is at, and the names of its variables. */
-export function showSession({ secrets, pool, idleTimeoutMs }: SessionDeps, row: SessionRow): Session {
+export function showSession(deps: SessionDeps, stored: SessionRow): Session {
+  const { secrets, pool, live, idleTimeoutMs } = deps
+  const here = stored.status === 'paused' ? live.get(stored.id) : undefined
+  // It was woken, which is stored in a moment.
+  const row = here && isAwake(here) ? { ...stored, status: 'active' as const } : stored
   const env = maskedEnv(secrets, row)
   // Which sandbox it is to have, its row says only when it has it.
   if (row.status === 'starting') return toSession(row, { env, idleTimeoutMs, sandboxState: 'warming' })

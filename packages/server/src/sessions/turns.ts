@@ -12,7 +12,7 @@ import {
 } from '@ash-ai/shared'
 import { saveTurn } from '../checkpoints/save-checkpoint.ts'
 import { findOpenTurn } from './event-queries.ts'
-import { type LiveSession, noteUse, type Turn } from './live-sessions.ts'
+import { type LiveSession, noteUse, storedInTime, type Turn } from './live-sessions.ts'
 import { askPermission, endPermissions, withdrawPermission } from './permissions.ts'
 import type { SessionDeps } from './session-deps.ts'
 import { type Fence, updateSession } from './session-queries.ts'
@@ -64,6 +64,8 @@ export async function startTurn(
     noteUse(deps, live)
   }
   try {
+    // A turn of a session that is stored as paused would not be ended by the next start of the server.
+    await storedInTime(live)
     await prepare?.()
     const seq = await live.log.append('turn', turnId, JSON.stringify({ turnId, content }))
     timing.reach('accepted')

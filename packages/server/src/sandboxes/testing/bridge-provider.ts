@@ -68,6 +68,7 @@ export class BridgeProvider {
     bridge.write(encodeLine({ ev: 'ready', id: UNSOLICITED }))
     return {
       pid: 0,
+      settled: Promise.resolve(),
       stream,
       exited: exit.promise,
       usage: async () => NOTHING_USED,
