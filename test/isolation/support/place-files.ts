@@ -1,7 +1,7 @@
 import { constants } from 'node:fs'
-import { chmod, chown, copyFile, link, mkdir, mkdtemp, writeFile } from 'node:fs/promises'
+import { chmod, chown, copyFile, cp, link, mkdir, mkdtemp, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import type { Owner, RuntimeSource } from '@ash-ai/sandbox'
 import { build } from 'esbuild'
@@ -22,9 +22,10 @@ export async function placeFiles(entry: string, user: Owner | undefined): Promis
   const dir = await mkdtemp(join(tmpdir(), 'ash-server-'))
   await chmod(dir, 0o711)
   const { node, bridge } = workspaceRuntime()
-  const source = { node: join(dir, 'node'), bridge: join(dir, 'bridge.mjs'), claude: join(dir, 'claude') }
+  const source = { node: join(dir, 'node'), bridge: join(dir, 'bridge.cjs'), claude: join(dir, 'claude') }
   await link(node, source.node).catch(() => copyFile(node, source.node, constants.COPYFILE_FICLONE))
   await copyFile(bridge, source.bridge)
+  await cp(join(dirname(bridge), 'compiled'), join(dir, 'compiled'), { recursive: true })
   await writeFile(source.claude, '#!/bin/sh\n', { mode: 0o755 }) // No turn is run here.
   const agentDir = join(dir, 'agent')
   await mkdir(agentDir, { mode: 0o755 })

@@ -64,8 +64,7 @@ function createGroup(parents: Record<string, string>, id: string, limits: Resour
   // Memory and swap together: no swap on top. Kernels without swap accounting lack the file.
   writeWhereOffered(folder('memory'), 'memory.memsw.limit_in_bytes', memoryBytes)
   writeWhereOffered(folder('memory'), 'memory.swappiness', 0)
-  // One more: that which enters by itself, and stays outside of the sandbox.
-  writeControlNow(folder('pids'), 'pids.max', limits.processes + 1)
+  writeControlNow(folder('pids'), 'pids.max', limits.processes)
   writeControlNow(folder('cpu'), 'cpu.cfs_period_us', PERIOD_US)
   writeControlNow(folder('cpu'), 'cpu.cfs_quota_us', Math.round(limits.cpus * PERIOD_US))
   return groupOf(parents, id)
