@@ -38,13 +38,15 @@ async function moveData(): Promise<void> {
 }
 
 describe('the agent remembers everything', () => {
-  beforeAll(async () => {
+  // A server each: whatever becomes of one is not the next one's.
+  beforeEach(async () => {
     host = await startMovableServer()
+    await start()
   })
-  afterAll(() => host.server.close())
-  beforeEach(start)
   afterEach(async () => {
-    await sessions().end(session.id)
+    await sessions()
+      .end(session.id)
+      .finally(() => host.server.close())
   })
 
   test('when it was stopped and resumed, three times', async () => {

@@ -120,7 +120,10 @@ export class RememberingSession {
     const { model, client } = this.#server
     const prompt = `prompt ${turn} ${scripted(bash(look(turn, this.#api.host)), { text: `answer ${turn}` })}`
     const events = await collect(client.sessions.send(this.id, prompt))
-    expect(events.at(-1)).toMatchObject({ type: 'done', stopReason: 'end_turn' })
+    expect(events.at(-1), JSON.stringify(events.at(-1))).toMatchObject({
+      type: 'done',
+      stopReason: 'end_turn',
+    })
     const request = model.requests.findLast(({ prompt }) => prompt.includes(`prompt ${turn} `))
     if (!request) throw new Error('the model was not asked')
     expect(this.#seenBy(request.toolResult)).toEqual(this.#expected())
