@@ -62,25 +62,26 @@ function walkFolder(walk: Walk, folder: HeldFolder, path: string, depth: number)
 
 /** As many as there is room for: a folder may hold any number. */
 function namesIn(walk: Walk, folder: HeldFolder): string[] {
-  // Where nothing is said of its size, it may be any.
-  if (folder.stats.size > 0 && folder.stats.size <= SMALL_FOLDER_BYTES) {
-    const all = readdirSync(folder.base, { encoding: 'latin1' })
-    walk.entries += all.length
-    if (walk.entries > walk.maxEntries) throw new TooManyEntries()
-    if (walk.entries <= MAX_ENTRIES) return all.sort()
-    walk.entries -= all.length
-  }
   const names: string[] = []
-  using listing = opendirSync(folder.base, { encoding: 'latin1' })
-  for (let entry = listing.readSync(); entry !== null; entry = listing.readSync()) {
+  for (const name of listNames(folder)) {
     if (++walk.entries > walk.maxEntries) throw new TooManyEntries()
     if (walk.entries > MAX_ENTRIES) {
       walk.isComplete = false
       break
     }
-    names.push(entry.name)
+    names.push(name)
   }
   return names.sort()
+}
+
+/** One after another, or at once where there are few for sure. Where nothing is said of its size, it may be any. */
+function* listNames({ base, stats }: HeldFolder): Generator<string> {
+  if (stats.size > 0 && stats.size <= SMALL_FOLDER_BYTES) {
+    yield* readdirSync(base, { encoding: 'latin1' })
+    return
+  }
+  using listing = opendirSync(base, { encoding: 'latin1' })
+  for (let entry = listing.readSync(); entry !== null; entry = listing.readSync()) yield entry.name
 }
 
 /** What cannot be looked at does not keep the rest from being seen. */
