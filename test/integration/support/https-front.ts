@@ -1,8 +1,8 @@
-import { execFileSync } from 'node:child_process'
 import { once } from 'node:events'
 import http, { type IncomingMessage } from 'node:http'
 import https from 'node:https'
 import type { AddressInfo, Socket } from 'node:net'
+import { certificate } from '@ash-ai/sandbox/testing'
 
 export interface HttpsFront {
   port: number
@@ -42,16 +42,4 @@ export async function startHttpsFront(toPort: number): Promise<HttpsFront> {
     server.closeAllConnections()
   }
   return { port: (server.address() as AddressInfo).port, close }
-}
-
-/** That nobody trusts. */
-function certificate(): { key: string; cert: string } {
-  const make =
-    'req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1 -subj /CN=test -keyout -'
-  const pem = execFileSync('openssl', make.split(' '), {
-    encoding: 'utf8',
-    stdio: ['ignore', 'pipe', 'ignore'],
-  })
-  const [key = '', cert = ''] = pem.split(/(?=-----BEGIN CERTIFICATE)/)
-  return { key, cert }
 }

@@ -117,8 +117,13 @@ export async function openConnect(
 
 let pair: { key: string; cert: string } | undefined
 
-/** A key and a certificate that nobody trusts. */
+/** A key and a certificate that nobody trusts. The same each time: to make them takes a process. */
 export function certificate(): { key: string; cert: string } {
+  pair ??= makeCertificate()
+  return pair
+}
+
+function makeCertificate(): { key: string; cert: string } {
   const make =
     'req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1 -subj /CN=test -keyout -'
   const pem = execFileSync('openssl', make.split(' '), {
@@ -126,6 +131,5 @@ export function certificate(): { key: string; cert: string } {
     stdio: ['ignore', 'pipe', 'ignore'],
   })
   const [key = '', cert = ''] = pem.split(/(?=-----BEGIN CERTIFICATE)/)
-  pair ??= { key, cert }
-  return pair
+  return { key, cert }
 }

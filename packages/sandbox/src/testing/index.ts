@@ -1,5 +1,6 @@
 export { unmountBelow } from '../limits/disk/ext4-image.ts'
 export { createBwrapProvider } from '../providers/bwrap.ts'
+export { certificate } from './egress-fixture.ts'
 export { describeInterpreters } from './interpreter-suite.ts'
 export { listDescriptors, listProcesses, listTree, type ProcessInfo } from './processes.ts'
 export { describeSandboxProvider, type ProviderFixture } from './provider-suite.ts'
