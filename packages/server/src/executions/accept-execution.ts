@@ -163,23 +163,24 @@ export async function startJob(
   const place = deps.runs.enter(parts.row)
   const path = place.isWaiting ? undefined : parts.beginsBy?.()
   if (path) Object.assign(parts.row, { status: 'running', started_at: Date.now(), path })
+  let filesBefore: Promise<FileScan | undefined> | undefined
   try {
     const storing = store()
+    const storedFromMs = performance.now()
     // Its folders are there for sure, and until it is stored nothing of it runs.
-    const filesBefore = path === 'reuse' ? filesOf(deps, parts.row) : undefined
-    const scannedMs = performance.now()
+    if (path === 'reuse') filesBefore = filesOf(deps, parts.row)
     if (!(await storing)) {
       place.leave()
       return undefined
     }
     // What others write meanwhile is not the run's.
-    if (performance.now() - scannedMs < FRESH_SCAN_MS) parts = { ...parts, filesBefore }
+    if (performance.now() - storedFromMs > FRESH_SCAN_MS) filesBefore = undefined
   } catch (error) {
     place.leave()
     throw error
   }
   const isRefusable = isWaiting && !place.isWaiting
-  const job = addJob(deps, parts, place, isRefusable)
+  const job = addJob(deps, { ...parts, filesBefore }, place, isRefusable)
   // Whoever reads the log hears of what has to wait. Where this fails, so does what follows it.
   if (!isRefusable || job.row.status === 'running')
     job.log.append('execution', job.id, executionEvent(job.row)).catch(() => {})
