@@ -121,21 +121,17 @@ export class LiveSessions {
   /** Runs `change` when no other change of the session is under way. */
   async exclusive<Result>(sessionId: string, change: () => Promise<Result>): Promise<Result> {
     const before = this.#queues.get(sessionId) ?? Promise.resolve()
-    const result = before.then(
-      () => this.#changeStored(sessionId, change),
-      () => this.#changeStored(sessionId, change),
-    )
+    const changeStored = async () => {
+      await storedInTime(this.#live.get(sessionId))
+      return change()
+    }
+    const result = before.then(changeStored, changeStored)
     this.#queues.set(sessionId, result)
     try {
       return await result
     } finally {
       if (this.#queues.get(sessionId) === result) this.#queues.delete(sessionId)
     }
-  }
-
-  async #changeStored<Result>(sessionId: string, change: () => Promise<Result>): Promise<Result> {
-    await storedInTime(this.#live.get(sessionId))
-    return change()
   }
 
   /** Takes the session out, if it is this one. Whoever gets `true` is the one to say what became of it. */

@@ -1,5 +1,4 @@
 import { randomUUID } from 'node:crypto'
-import { setImmediate as nextPhase } from 'node:timers/promises'
 import { Budget, type BudgetState, parsePolicy, type Sandbox, sessionDirs } from '@ash-ai/sandbox'
 import {
   type AgentConfig,
@@ -26,7 +25,6 @@ import type { SessionDeps } from './session-deps.ts'
 import { noteEvent, noteStatus } from './session-notes.ts'
 import { evictSession } from './session-pause.ts'
 import {
-  type Fence,
   fenceOf,
   getSession,
   ignoreConflict,
@@ -36,6 +34,7 @@ import {
   updateSession,
 } from './session-queries.ts'
 import { storeEventually } from './store-eventually.ts'
+import { thawSession } from './thaw-session.ts'
 import { relayUnsolicited } from './turns.ts'
 
 interface WakeOptions {
@@ -122,34 +121,6 @@ function assertWakes({ id, status, auto_resume }: SessionRow, isResume: boolean)
   if (auto_resume === 1 || isResume || (status !== 'paused' && status !== 'error')) return
   throw new AshError('session_paused', `Session ${id} is ${status}. Resume it first.`)
 }
-
-/**
- * A session that was paused and kept its sandbox goes on where it was. Nobody waits until that is stored: should the
- * server die first, the session is paused afterwards, as every session of a server that died.
- */
-function thawSession(deps: SessionDeps, live: LiveSession, { owner_id, epoch }: SessionRow): void {
-  if (owner_id !== live.fence.ownerId || epoch !== live.fence.epoch) throw takenOver(live.fence)
-  live.sandbox.thaw()
-  live.isPaused = false
-  live.isLeaving = false
-  live.cameBy = 'warm'
-  deps.metrics.resumes.inc({ path: 'warm' })
-  live.storing = storeThaw(deps, live).finally(() => {
-    live.storing = undefined
-  })
-}
-
-async function storeThaw(deps: SessionDeps, { fence, sandbox }: LiveSession): Promise<void> {
-  await nextPhase() // In which whoever asked for it has been answered.
-  const isStored =
-    (await storeEventually(deps, () => moveSession(deps.db, fence, 'active', {}, ['active', 'paused']))) &&
-    (await storeEventually(deps, () => noteStatus(deps, fence, 'active')))
-  // What a host may not change, it may not go on with either.
-  if (!isStored && !deps.live.isClosed) sandbox.bridge.close(takenOver(fence))
-}
-
-const takenOver = ({ sessionId }: Fence) =>
-  new AshError('session_conflict', `Session ${sessionId} cannot go on here any more`)
 
 async function startLiveSession(deps: SessionDeps, row: SessionRow): Promise<LiveSession> {
   await deps.assertSandboxing()
