@@ -30,7 +30,7 @@ afterAll(async () => {
 /** Made by code inside the sandbox, as an agent would. */
 async function plantLinks() {
   const command = `ln -s ${outside} away; ln -s ${outside}/secret.txt secret; ln -s .. up
-    ln -s CLAUDE.md near; mkdir sub; ln -s ../../../.. sub/root; mkfifo pipe`
+    ln -s CLAUDE.md near; mkdir sub; ln -s ../../../.. sub/top; mkfifo pipe`
   expect(await server.client.sessions.exec(sessionId, { command })).toMatchObject({ exitCode: 0, stderr: '' })
 }
 
@@ -74,8 +74,8 @@ describe('a file path', () => {
     'away/secret.txt',
     'away/sub/new.txt',
     'up/home',
-    'sub/root/etc/passwd',
-    'sub/root/new.txt',
+    'sub/top/etc/passwd',
+    'sub/top/new.txt',
     'near/x',
   ])('%s, through a link that the agent made, is refused for reading, writing and deleting', async (path) => {
     for (const method of ['GET', 'PUT', 'DELETE'])
